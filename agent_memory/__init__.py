@@ -5,8 +5,9 @@ an async twin. `agent_memory.backend` defines the contract for backends, `agent_
 plugins.
 """
 
-from agent_memory.backend import Capabilities, Entry
+from agent_memory.backend import ABSENT, ANY, PRESENT, Capabilities, Entry, ETag
 from agent_memory.core.actor import acting_as
+from agent_memory.core.precondition import SHA256
 from agent_memory.core.versions.origin import MadeBy
 from agent_memory.core.versions.redacting import RedactResult
 from agent_memory.core.versions.settings import Versions
@@ -36,10 +37,14 @@ from agent_memory.errors import (
 )
 from agent_memory.hookspecs import Operation, Outcome, hookimpl
 from agent_memory.key import agent_id, decode_segment, encode_segment, external_id
-from agent_memory.memory import AgentMemory, AsyncAgentMemory, EditResult, TreeResult, WriteResult
+from agent_memory.memory import AgentMemory, AsyncAgentMemory, RecordedResult, TreeResult, WriteResult
 from agent_memory.service import AgentMemoryService, AsyncAgentMemoryService
 
 __all__ = [
+    "ABSENT",
+    "ANY",
+    "PRESENT",
+    "SHA256",
     "AgentMemory",
     "AgentMemoryError",
     "AgentMemoryFileNotFoundError",
@@ -51,7 +56,7 @@ __all__ = [
     "BackendNotAvailableError",
     "Capabilities",
     "ConflictError",
-    "EditResult",
+    "ETag",
     "Entry",
     "FileAlreadyExistsError",
     "FileOperationError",
@@ -69,6 +74,7 @@ __all__ = [
     "PartialOperationError",
     "PathTraversalError",
     "ReadError",
+    "RecordedResult",
     "RedactResult",
     "TreeResult",
     "UndoResult",

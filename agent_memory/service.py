@@ -12,8 +12,8 @@ from typing import Generic, Self, TypeVar
 from agent_memory.backend import AnyBackend, BlockingBackend, Capabilities, Entry, Uncopied
 from agent_memory.core.actor import Actor, current_actor
 from agent_memory.core.hooks import Hooks
-from agent_memory.core.idempotency import Window
 from agent_memory.core.results import TreeResult, WriteResult
+from agent_memory.core.sweeping import Sweep
 from agent_memory.core.tree import Tree, checked_timeout
 from agent_memory.core.versions.following import Following
 from agent_memory.core.versions.settings import Versions
@@ -62,7 +62,7 @@ class _Service(Uncopied, Generic[M]):
         self._hooks = Hooks([LoggingPlugin(), *plugins])
         self._backend = open_backend(root, storage_options, self._hooks)
         self._timeout = checked_timeout(timeout, self._backend)
-        self._window = Window()
+        self._sweep = Sweep()
         self._versions = Following(versions)
         _refuse_source_checkout(self._backend)
         self._hooks.offer_memories(lambda agent: self.agent(agent or "").as_sync())
@@ -81,7 +81,7 @@ class _Service(Uncopied, Generic[M]):
         agent = top.base.rpartition("/")[2]  # plain text: a str subclass could have another __str__
         tree = Tree(
             self._backend, self._hooks, top, agent, self._actor,
-            timeout=self._timeout, window=self._window, versions=self._versions,
+            timeout=self._timeout, sweep=self._sweep, versions=self._versions,
         )  # fmt: skip
         return self._memory(tree)
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from agent_memory import (
+    SHA256,
     AgentMemory,
     AgentMemoryService,
     ConflictError,
@@ -43,7 +44,7 @@ def test_text_is_stored_byte_for_byte(memory: AgentMemory) -> None:
 
 
 def test_a_file_that_is_not_utf8_raises_a_read_error_but_is_readable_as_bytes(memory: AgentMemory) -> None:
-    memory.write_bytes("a.bin", b"caf\xe9")
+    memory.write("a.bin", b"caf\xe9")
     with pytest.raises(ReadError, match="not UTF-8 text: byte 3"):
         memory.read("a.bin")
     with pytest.raises(ReadError):
@@ -51,7 +52,7 @@ def test_a_file_that_is_not_utf8_raises_a_read_error_but_is_readable_as_bytes(me
     assert memory.read_bytes("a.bin") == b"caf\xe9"
 
 
-@pytest.mark.parametrize("content", [None, 3, b"bytes", ["a"], "lone \ud800 surrogate"])
+@pytest.mark.parametrize("content", [None, 3, ["a"], "lone \ud800 surrogate"])
 def test_content_that_is_no_text_is_refused_and_nothing_is_written(memory: AgentMemory, content: str) -> None:
     memory.write("a.md", "old")
     for write in (memory.write, memory.append):
@@ -65,11 +66,12 @@ def test_content_that_is_no_text_is_refused_and_nothing_is_written(memory: Agent
     assert [(str(entry), memory.read(str(entry))) for entry in memory.list()] == [("a.md", "old")]
 
 
-def test_write_bytes_accepts_only_bytes(memory: AgentMemory) -> None:
-    memory.write_bytes("a.bin", bytearray(b"xy"))  # type: ignore[arg-type]  # harmless, so accepted
+def test_content_is_a_text_or_bytes(memory: AgentMemory) -> None:
+    memory.write("a.bin", bytearray(b"xy"))  # type: ignore[arg-type]  # harmless, so accepted
     assert memory.read_bytes("a.bin") == b"xy"
-    with pytest.raises(InvalidContentError, match="content must be bytes, not str"):
-        memory.write_bytes("a.bin", "text")  # type: ignore[arg-type]
+    for content in (None, 5, ["x"]):
+        with pytest.raises(InvalidContentError, match="content must be a str or bytes, not"):
+            memory.write("a.bin", content)  # type: ignore[arg-type]
 
 
 def test_too_many_bytes_for_one_call_are_refused_and_the_old_content_stays() -> None:
@@ -92,26 +94,26 @@ def test_a_write_happens_only_if_its_precondition_on_the_content_holds(memory: A
     memory.write("a.md", "old")
     wrong = "0" * 64
     with pytest.raises(ConflictError):
-        memory.write("a.md", "new", expected_sha256=wrong)
+        memory.write("a.md", "new", when=SHA256(wrong))
     with pytest.raises(ConflictError):
-        memory.append("a.md", "new", expected_sha256=wrong)
+        memory.append("a.md", "new", when=SHA256(wrong))
     with pytest.raises(ConflictError):
-        memory.edit("a.md", str.upper, expected_sha256=wrong)
+        memory.edit("a.md", str.upper, when=SHA256(wrong))
     with pytest.raises(ConflictError):
-        memory.delete("a.md", expected_sha256=wrong)
+        memory.delete("a.md", when=SHA256(wrong))
     assert memory.read("a.md") == "old"
-    memory.append("a.md", "er", expected_sha256=SHA_OF_OLD.upper())
+    memory.append("a.md", "er", when=SHA256(SHA_OF_OLD.upper()))
     assert memory.read("a.md") == "older"
     for missing in (memory.write, memory.append):
         with pytest.raises(ConflictError):
-            missing("missing.md", "x", expected_sha256=wrong)
+            missing("missing.md", "x", when=SHA256(wrong))
 
 
 @pytest.mark.parametrize("digest", ["", "abc", "g" * 64, SHA_OF_OLD + "\n", 5])
 def test_a_malformed_digest_is_refused(memory: AgentMemory, digest: str) -> None:
     memory.write("a.md", "old")
     with pytest.raises(InvalidContentError, match="64 hexadecimal digits"):
-        memory.write("a.md", "new", expected_sha256=digest)
+        memory.write("a.md", "new", when=SHA256(digest))
     assert memory.read("a.md") == "old"
 
 
@@ -187,7 +189,7 @@ def test_a_read_only_view_reads_but_does_not_write(memory: AgentMemory) -> None:
     assert [str(entry) for entry in view.list()] == ["a.md"]
     writes: list[Callable[[], object]] = [
         lambda: view.write("a.md", "x"),
-        lambda: view.write_bytes("a.md", b"x"),
+        lambda: view.write("a.md", b"x"),
         lambda: view.append("a.md", "x"),
         lambda: view.create("b.md", "x"),
         lambda: view.edit("a.md", str.upper),

@@ -40,7 +40,7 @@ def test_sync_and_async_have_the_same_methods_and_arguments(sync: type, asynchro
     for name in here.keys() - {"agent"}:
         assert here[name].parameters == there[name].parameters, name
     waits = {name for name in there if inspect.iscoroutinefunction(getattr(asynchronous, name))}
-    of_views = {"subtree", "read_only", "acting_as", "with_timeout", "with_idempotency_window", "filesystem"}
+    of_views = {"subtree", "read_only", "acting_as", "with_timeout", "once"}
     of_views |= {"as_sync", "as_async"}
     assert there.keys() - waits <= {"open", "agent", *of_views}
 

@@ -26,6 +26,7 @@ from agent_memory import (
 )
 from agent_memory.backend import AnyBackend, Uncopied
 from agent_memory.cli.folder import Folder
+from agent_memory.filesystem import filesystem
 from agent_memory.integrations.anthropic import AgentMemoryTool, AsyncAgentMemoryTool
 from agent_memory.plugins import audit, checkpoints, expiry, limits, logging, readonly, redaction
 from agent_memory.registry import open_backend
@@ -85,7 +86,7 @@ OF_A_MODULE = set(
 VALUES = set(
     """
     backend._types.Snapshot conversation.context.ContextMessages conversation.messages.History
-    conversation.messages.Skipped conversation.jobs.CronJobs conversation.search.Matches integrations._toolkit.Records
+    conversation.messages.Skipped conversation.jobs.CronJobs conversation.search.Matches integrations.toolkit.Records
     """.split()  # noqa: SIM905
 )
 NOT_HERE = {
@@ -130,10 +131,10 @@ def _made(directory: Path, stack: ExitStack) -> Iterator[object]:
 
 
 def _surfaces(memory: AgentMemory, twin: AsyncAgentMemory, stack: ExitStack) -> Iterator[object]:
-    filesystem = memory.filesystem()
-    yield filesystem
+    files = filesystem(memory)
+    yield files
     for path, mode in (("kept.md", "rb"), ("new.md", "wb"), ("text.md", "w")):
-        yield stack.enter_context(filesystem.open(path, mode))
+        yield stack.enter_context(files.open(path, mode))
     yield from (AgentMemoryTool(memory), AsyncAgentMemoryTool(twin), mcp_server.mcp_server(twin))
     for module in (tools, conversation):
         for name in module.__all__:

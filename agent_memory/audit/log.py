@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple, Protocol
 
 from agent_memory.audit.record import head
-from agent_memory.backend import AnyBackend, BlockingBackend, Uncopied
+from agent_memory.backend import ABSENT, AnyBackend, BlockingBackend, Uncopied
 from agent_memory.core import flows, tree_flows
 from agent_memory.core.blocking import BlockingStore
 from agent_memory.core.known_store import KnownStore
@@ -181,7 +181,7 @@ class LogLocation(NamedTuple):
             return found
         new = secrets.token_hex(16)
         try:
-            self.store.run(flows.create, self._identity_key(), f"{new}\n".encode("ascii"))
+            self.store.run(flows.write, self._identity_key(), f"{new}\n".encode("ascii"), ABSENT)
         except FileAlreadyExistsError:
             if (made := self.identity()) is None:
                 raise  # a file has the name of the directory
@@ -337,7 +337,7 @@ class BatchedLog(Uncopied):
         name = f"{moment:%Y-%m-%d}/{moment:%H%M%S.%f}-{batch.writer}-{batch.seq:012d}-{batch.nonce}.jsonl"
         key = self._location.directory.join(name)
         try:
-            self._location.store.run(flows.create, key, batch.data)
+            self._location.store.run(flows.write, key, batch.data, ABSENT)
         except FileAlreadyExistsError:
             if not batch.doubtful:
                 raise

@@ -19,7 +19,7 @@ from functools import partial
 from typing import Final
 
 from agent_memory.audit.log import LogLocation
-from agent_memory.backend import Uncopied
+from agent_memory.backend import ABSENT, Uncopied
 from agent_memory.core import flows, tree_flows
 from agent_memory.errors import (
     AgentMemoryFileNotFoundError,
@@ -118,7 +118,7 @@ class Salts(Uncopied):
             self._location.permit_write()
             new = secrets.token_hex(32)
             try:
-                self._location.store.run(flows.create, key, f"{new}\n".encode("ascii"))
+                self._location.store.run(flows.write, key, f"{new}\n".encode("ascii"), ABSENT)
             except FileAlreadyExistsError:
                 found = self._read(key)
             else:

@@ -38,7 +38,7 @@ class ContentETag(ETag):
 
 
 def content_etag(data: bytes) -> ContentETag:
-    """Return the version for stores without versions: the content's SHA-256."""
+    """Return the etag for storage without etags of its own: the content's SHA-256."""
     return digest_etag(hashlib.sha256(data).hexdigest())
 
 

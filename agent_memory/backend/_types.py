@@ -23,19 +23,24 @@ ABSENT: Final = When.ABSENT
 PRESENT: Final = When.PRESENT
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ETag:
-    """An opaque token of one state of one file; it can only be compared for equality.
+    """An opaque token of one state of one file; two etags are equal if their tokens are.
 
-    A backend may add fields in a subclass. Fields that are not part of the comparison are declared
-    ``field(compare=False)``.
+    A backend may add fields in a subclass, declared with ``@dataclass(frozen=True, eq=False)``.
     """
 
     token: str
 
+    def __eq__(self, other: object) -> bool:
+        return self.token == other.token if isinstance(other, ETag) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.token)
+
 
 ReadWhen: TypeAlias = Literal[When.ANY] | ETag
-WriteWhen: TypeAlias = Literal[When.ANY, When.ABSENT] | ETag
+WriteWhen: TypeAlias = When | ETag
 AppendWhen: TypeAlias = Literal[When.ANY, When.PRESENT]
 
 

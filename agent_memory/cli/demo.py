@@ -26,6 +26,7 @@ from agent_memory.cli.session import WIDTH, Session, typed_command
 from agent_memory.cli.settings import Command, Settings, open_store, pass_settings
 from agent_memory.cli.workers import WORKER, append_at_once, killed_while_writing, line_of, version_of
 from agent_memory.core.blocking import BlockingStore
+from agent_memory.core.precondition import SHA256
 from agent_memory.errors import UnsupportedOperationError
 from agent_memory.key import Key
 from agent_memory.memory import AgentMemory
@@ -98,7 +99,7 @@ def _files(memory: AgentMemory, session: Session) -> None:
         session.show(f"    | {line}")
     session.refused(f"create {PLAN} again", lambda: memory.create(PLAN, "mine"))
     stale = hashlib.sha256(text.encode()).hexdigest()
-    session.refused("write over a change not seen", lambda: memory.write(PLAN, "old", expected_sha256=stale))
+    session.refused("write over a change not seen", lambda: memory.write(PLAN, "old", when=SHA256(stale)))
 
 
 def _processes(memory: AgentMemory, session: Session, url: str, settings: Settings) -> None:

@@ -11,6 +11,7 @@ from agent_memory.cli.files import decoded, show_written
 from agent_memory.cli.output import Explained, show_json
 from agent_memory.cli.paths import memory_path
 from agent_memory.cli.settings import Access, Command, Settings, pass_settings
+from agent_memory.core.precondition import SHA256
 from agent_memory.errors import AgentMemoryError
 from agent_memory.memory import AgentMemory, WriteResult
 
@@ -93,4 +94,4 @@ def _edited_by_hand(memory: AgentMemory, path: str) -> WriteResult | None:
 
 def _written(memory: AgentMemory, path: str, before: bytes, after: bytes) -> WriteResult:
     text = decoded(after, "the edited text")
-    return memory.write(path, text, expected_sha256=hashlib.sha256(before).hexdigest())
+    return memory.write(path, text, when=SHA256(hashlib.sha256(before).hexdigest()))

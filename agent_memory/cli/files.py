@@ -12,10 +12,11 @@ from typing import Any, BinaryIO, TypeVar
 
 import click
 
-from agent_memory.backend import DEFAULT_MAX_BYTES
+from agent_memory.backend import ANY, DEFAULT_MAX_BYTES
 from agent_memory.cli.output import counted, show_json
 from agent_memory.cli.paths import memory_path
 from agent_memory.cli.settings import Access, Command, Settings, pass_settings
+from agent_memory.core.precondition import SHA256, DeleteCondition
 from agent_memory.errors import AgentMemoryFileNotFoundError, FileTooLargeError, InvalidContentError
 from agent_memory.memory import AgentMemory, TreeResult, WriteResult
 
@@ -65,7 +66,7 @@ def content_argument(command: F) -> F:
 def read(settings: Settings, path: str, version: str | None) -> None:
     """Print a file, byte for byte."""
     with settings.memory(Access.READ) as memory:
-        data = memory.read_bytes(path) if version is None else memory.read_version_bytes(path, version)
+        data = memory.read_bytes(path) if version is None else memory.versions.read_bytes(path, version)
     if settings.json:
         show_json({"path": path, "size": len(data), "sha256": hashlib.sha256(data).hexdigest(), **_as_json(data)})
     else:
@@ -91,7 +92,7 @@ def write(settings: Settings, path: str, content: str | None, file: str | None, 
     """
     text = given_text(content, file)
     with settings.memory(Access.MAKE) as memory:
-        show_written(settings, "wrote", memory.write(path, text, expected_sha256=expected_sha256))
+        show_written(settings, "wrote", memory.write(path, text, when=_when(expected_sha256)))
 
 
 @click.command(cls=ContentCommand)
@@ -110,7 +111,7 @@ def append(
     text = given_text(content, file)
     separator = "\n" if newline else ""
     with settings.memory(Access.MAKE) as memory:
-        result = memory.append(path, text, expected_sha256=expected_sha256, separator=separator)
+        result = memory.append(path, text, when=_when(expected_sha256), separator=separator)
         show_written(settings, "appended to", result, grown=True)
 
 
@@ -146,7 +147,7 @@ def rm(settings: Settings, path: str, recursive: bool, expected_sha256: str | No
 
 def _delete(memory: AgentMemory, path: str, expected_sha256: str | None) -> TreeResult:
     try:
-        memory.delete(path, expected_sha256=expected_sha256)
+        memory.delete(path, when=_when(expected_sha256))
     except AgentMemoryFileNotFoundError:
         if memory.list(path, recursive=False):
             raise click.UsageError(f"{path!r} is a directory; -r deletes it with all its files") from None
@@ -247,3 +248,7 @@ def _show_done(settings: Settings, done: str, result: TreeResult) -> None:
         return
     left = f"; {counted(result.skipped, 'name')} skipped: not a valid path" if result.skipped else ""
     click.echo(f"{done} {result.path or '.'} ({counted(result.files, 'file')}{left})")
+
+
+def _when(expected_sha256: str | None) -> DeleteCondition:
+    return ANY if expected_sha256 is None else SHA256(expected_sha256)

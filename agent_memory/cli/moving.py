@@ -9,6 +9,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
+from agent_memory.backend import ABSENT, ANY
 from agent_memory.cli.folder import Blocks
 from agent_memory.cli.output import Exit, code_of, document_of, message_of, progress
 from agent_memory.errors import AgentMemoryError, FileAlreadyExistsError, FileOperationError
@@ -151,7 +152,7 @@ class Target:
             if self._dry_run:
                 Key.tree().join(path)  # refuses an invalid name
             else:
-                self._memory.write_blocks(path, blocks(), size, create=not self._overwrite)
+                self._memory.write_blocks(path, blocks(), size, when=ANY if self._overwrite else ABSENT)
             return True
 
     def _is_there(self, path: str, blocks: Blocks) -> bool:

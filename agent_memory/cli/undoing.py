@@ -46,7 +46,7 @@ def undo(
         raise click.UsageError("give --by, --tool-call or --since: without one, undo would take back everything")
     access = Access.READ if dry_run else Access.CHANGE
     with settings.memory(access) as memory, _log(settings, target) as log:
-        result = memory.undo(actor=by, tool_call_id=tool_call, since=since, audit=log, dry_run=dry_run)
+        result = memory.versions.undo(actor=by, tool_call_id=tool_call, since=since, audit=log, dry_run=dry_run)
     _show_undone(settings, result, dry_run)
     if result.left or not result.done:
         raise click.exceptions.Exit(Exit.FAILED)
@@ -72,7 +72,7 @@ def redact(
     with erasing(settings, target, key_file) as (store, _):
         memory = store.service.agent(settings.agent)
         ask_first(f"Erase version {version} of {field(path)} of {settings.agent} for good?", yes, "redact")
-        result = memory.redact(path, version, reason=reason)
+        result = memory.versions.redact(path, version, reason=reason)
     _show_redacted(settings, result)
 
 

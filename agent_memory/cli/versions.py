@@ -63,7 +63,7 @@ def versions(
         _turn(settings, given if path == "on" else None)
     elif path == "status":
         with settings.memory(Access.READ) as memory:
-            _show_limits(settings, memory.version_limits())
+            _show_limits(settings, memory.versions.limits())
     else:
         _list(settings, "" if path in (None, ".") else str(path), limit, after, containing)
 
@@ -80,7 +80,7 @@ def diff(settings: Settings, path: str, old: str, new: str | None, side_by_side:
         _compare(settings, path, old, new)
         return
     with settings.memory(Access.READ) as memory:
-        text = memory.diff(path, old, new)
+        text = memory.versions.diff(path, old, new)
     if settings.json:
         show_json({"path": path, "old": old, "new": new, "diff": text})
         return
@@ -92,8 +92,8 @@ def _compare(settings: Settings, path: str, old: str, new: str | None) -> None:
     if settings.json:
         raise click.UsageError("--json prints one document; it does not go with --side-by-side")
     with settings.memory(Access.READ) as memory:
-        before = memory.read_version(path, old)
-        after = memory.read(path) if new is None else memory.read_version(path, new)
+        before = memory.versions.read(path, old)
+        after = memory.read(path) if new is None else memory.versions.read(path, new)
     show_side_by_side(before, after, (f"{path}@{old}", f"{path}@{new or 'now'}"))
 
 
@@ -104,7 +104,7 @@ def _compare(settings: Settings, path: str, old: str, new: str | None) -> None:
 def restore(settings: Settings, path: str, version: str) -> None:
     """Write the content of an earlier version as the present file; the file's present content becomes a version."""
     with settings.memory(Access.CHANGE) as memory:
-        show_written(settings, "restored", memory.restore(path, version))
+        show_written(settings, "restored", memory.versions.restore(path, version))
 
 
 @click.command(cls=Command)
@@ -112,7 +112,7 @@ def restore(settings: Settings, path: str, version: str) -> None:
 def prune(settings: Settings) -> None:
     """Delete the versions of --agent that the limits of "versions on" no longer keep."""
     with settings.memory(Access.CHANGE) as memory:
-        count = memory.prune_versions()
+        count = memory.versions.prune()
     if settings.json:
         show_json({"agent": settings.agent, "pruned": count})
     else:
@@ -122,8 +122,8 @@ def prune(settings: Settings) -> None:
 def _list(settings: Settings, path: str, limit: int, after: str | None, text: str | None) -> None:
     left_out: list[tuple[FileVersion, AgentMemoryError]] = []
     with settings.memory(Access.READ) as memory:
-        found = memory.versions(path, limit=limit if text is None else None, after=after)
-        is_off = not any(each.ended_by for each in found) and memory.version_limits() is None
+        found = memory.versions.list(path, limit=limit if text is None else None, after=after)
+        is_off = not any(each.ended_by for each in found) and memory.versions.limits() is None
         if not found and after is None and path:
             raise AgentMemoryFileNotFoundError("there is no such file, and no version of it is kept", path=path)
         if text is not None:
@@ -182,13 +182,13 @@ def _containing(
 def _content(memory: AgentMemory, version: FileVersion) -> bytes:
     if version.ended_by is None:
         return memory.read_bytes(version.path)
-    return memory.read_version_bytes(version.path, version.id)
+    return memory.versions.read_bytes(version.path, version.id)
 
 
 def _turn(settings: Settings, given: dict[str, Any] | None) -> None:
     with settings.memory(Access.MAKE) as memory:
-        limits = None if given is None else replace(memory.version_limits() or Versions(), **given)
-        memory.keep_versions(limits)
+        limits = None if given is None else replace(memory.versions.limits() or Versions(), **given)
+        memory.versions.set_limits(limits)
     _show_limits(settings, limits)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple, TypeAlias
 
-from agent_memory.backend import Backend, Snapshot, content_sha256, refuse_larger
+from agent_memory.backend import ANY, PRESENT, Backend, ETag, Snapshot, content_sha256, refuse_larger
 from agent_memory.core.flows import Effect, read_expected, read_if_present, sha256, until_won, write_in_place
-from agent_memory.core.precondition import ANY_STATE, Precondition
+from agent_memory.core.precondition import SHA256, EditCondition
 from agent_memory.errors import AgentMemoryFileNotFoundError, ConflictError
 from agent_memory.key import Key
 from agent_memory.runtime.run import Run
@@ -29,17 +29,17 @@ async def edit(
     key: Key,
     change: Change,
     hooks: EditHooks,
-    expected: Precondition = ANY_STATE,
-    missing: bytes | None = None,
+    when: EditCondition = PRESENT,
+    missing: bytes = b"",
 ) -> Effect:
     """Replace a file's content by a function of it; call the function again if another writer was faster.
 
-    If there is no file, the function gets ``missing``, and its result creates the file.
+    If there is no file and ``when`` is ``ANY``, the function gets ``missing``, and its result creates the file.
     """
 
     async def attempt() -> Effect:
-        before = await _read(store, run, key, expected, missing)
-        changed = _changed(change, before.data if before else missing or b"")
+        before = await _read(store, run, key, when)
+        changed = _changed(change, before.data if before else missing)
         if changed is None:
             return await _delete(store, run, key, before, hooks)
         if before and changed == before.data:
@@ -47,15 +47,15 @@ async def edit(
         return await _write(store, run, key, before, await hooks.apply_filters(changed))
 
     try:
-        return await (until_won(store, run, key, attempt) if expected == ANY_STATE else attempt())
+        return await (attempt() if isinstance(when, ETag | SHA256) else until_won(store, run, key, attempt))
     except _ChangeRaisedError as carrier:
         raise carrier.error from None
 
 
-async def _read(store: Backend, run: Run, key: Key, expected: Precondition, missing: bytes | None) -> Snapshot | None:
-    if missing is None or expected != ANY_STATE:
-        return await read_expected(store, run, key, expected, missing=AgentMemoryFileNotFoundError)
-    return await read_if_present(store, run, key)
+async def _read(store: Backend, run: Run, key: Key, when: EditCondition) -> Snapshot | None:
+    if isinstance(when, ETag | SHA256):
+        return await read_expected(store, run, key, when, missing=AgentMemoryFileNotFoundError)
+    return await (read_if_present(store, run, key) if when is ANY else run.call(store.read, key))
 
 
 def _changed(change: Change, data: bytes) -> bytes | None:

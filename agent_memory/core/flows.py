@@ -31,24 +31,23 @@ from agent_memory.backend import (
     KeepsOrigins,
     MovesFiles,
     MovesTrees,
-    ReadWhen,
     Snapshot,
     WritesCopies,
     WritesInParts,
-    WriteWhen,
     content_sha256,
     deadline_or_default,
     joined,
     not_found,
     refuse_larger,
 )
-from agent_memory.core.precondition import ANY_STATE, Precondition
+from agent_memory.core.precondition import SHA256, DeleteCondition, EditCondition, WriteCondition
 from agent_memory.errors import (
     AgentMemoryError,
     AgentMemoryFileNotFoundError,
     AppendError,
     ConflictError,
     FileAlreadyExistsError,
+    FileTooLargeError,
     InvalidContentError,
     ReadError,
     WriteError,
@@ -99,9 +98,15 @@ async def read_text(store: Backend, run: Run, key: Key) -> Effect:
     return Effect(text=decode(key, snapshot.data), size=snapshot.size)
 
 
-async def stat(store: Backend, run: Run, key: Key) -> Effect:
-    """Return a file's entry."""
+async def stat(store: Backend, run: Run, key: Key, *, with_etag: bool = False) -> Effect:
+    """Return a file's entry; ``with_etag``: read the file if the backend's `stat` does not tell its etag."""
     entry = await run.call(store.stat, key)
+    if with_etag and entry.etag is None:
+        try:
+            snapshot = await run.call(store.read, key)
+        except FileTooLargeError:
+            snapshot = await run.call(store.read, key, 0, 0)
+        entry = entry._replace(size=snapshot.size, etag=snapshot.etag)
     return Effect(entries=(entry,), size=entry.size, etag=entry.etag)
 
 
@@ -124,37 +129,25 @@ async def is_directory(store: Backend, run: Run, key: Key) -> bool:
     return bool(page.entries)
 
 
-async def write(store: Backend, run: Run, key: Key, data: bytes, expected: Precondition = ANY_STATE) -> Effect:
-    """Replace or create a file, if it is in the expected state."""
+async def write(store: Backend, run: Run, key: Key, data: bytes, when: WriteCondition = ANY) -> Effect:
+    """Replace or create a file, if the precondition holds."""
     refuse_larger(key, len(data), store.max_bytes)
-    when: WriteWhen = expected.etag
-    if expected.sha256 is not None:
-        when = (await read_expected(store, run, key, expected, missing=ConflictError)).etag
+    before_sha256 = None
+    if isinstance(when, SHA256):
+        before_sha256 = when.digest
+        when = (await read_expected(store, run, key, when, missing=ConflictError)).etag
     etag = await run.call(store.write, key, data, when=when)
-    return Effect(size=len(data), sha256=content_sha256(data, etag), before_sha256=expected.sha256, etag=etag)
-
-
-async def create(store: Backend, run: Run, key: Key, data: bytes) -> Effect:
-    """Write a file that must not exist yet."""
-    refuse_larger(key, len(data), store.max_bytes)
-    etag = await run.call(store.write, key, data, when=ABSENT)
-    return Effect(size=len(data), sha256=content_sha256(data, etag), etag=etag)
+    return Effect(size=len(data), sha256=content_sha256(data, etag), before_sha256=before_sha256, etag=etag)
 
 
 async def append(
-    store: Backend,
-    run: Run,
-    key: Key,
-    data: bytes,
-    *,
-    separator: bytes = b"",
-    when: AppendWhen = ANY,
-    expected: Precondition = ANY_STATE,
+    store: Backend, run: Run, key: Key, data: bytes, *, separator: bytes = b"", when: EditCondition = ANY
 ) -> Effect:
     """Append to a file: in place if the backend supports it, otherwise by compare-and-swap."""
     refuse_larger(key, len(data), store.max_bytes)
-    if expected != ANY_STATE:
-        return await _append_once(store, run, key, data, separator, expected)
+    if isinstance(when, ETag | SHA256):
+        before = await read_expected(store, run, key, when, missing=ConflictError)
+        return await _write_appended(store, run, key, before, data, separator)
     if appends(store):
         in_place = cast("Callable[..., Awaitable[Appended]]", store.append)  # quoted: else created on each call
         appended = await run.call(in_place, key, data, separator=separator, when=when)
@@ -236,13 +229,6 @@ async def _append_by_swapping(
     return await until_won(store, run, key, attempt)
 
 
-async def _append_once(
-    store: Backend, run: Run, key: Key, data: bytes, separator: bytes, expected: Precondition
-) -> Effect:
-    before = await read_expected(store, run, key, expected, missing=ConflictError)
-    return await _write_appended(store, run, key, before, data, separator)
-
-
 async def _write_appended(
     store: Backend, run: Run, key: Key, before: Snapshot | None, data: bytes, separator: bytes
 ) -> Effect:
@@ -273,13 +259,14 @@ async def write_in_place(store: Backend, run: Run, key: Key, data: bytes, before
         raise ConflictError("another writer created the file", path=key.path) from error
 
 
-async def delete(store: Backend, run: Run, key: Key, expected: Precondition = ANY_STATE) -> Effect:
-    """Delete a file, if it is in the expected state."""
-    when: ReadWhen = expected.etag
-    if expected.sha256 is not None:
-        when = (await read_expected(store, run, key, expected, missing=AgentMemoryFileNotFoundError)).etag
+async def delete(store: Backend, run: Run, key: Key, when: DeleteCondition = ANY) -> Effect:
+    """Delete a file, if the precondition holds."""
+    before_sha256 = None
+    if isinstance(when, SHA256):
+        before_sha256 = when.digest
+        when = (await read_expected(store, run, key, when, missing=AgentMemoryFileNotFoundError)).etag
     await run.call(store.delete, key, when=when)
-    return Effect(files=1, before_sha256=expected.sha256)
+    return Effect(files=1, before_sha256=before_sha256)
 
 
 async def until_won(store: Backend, run: Run, key: Key, attempt: Callable[[], Awaitable[Effect]]) -> Effect:
@@ -307,7 +294,7 @@ async def read_if_present(store: Backend, run: Run, key: Key) -> Snapshot | None
 
 
 async def read_expected(
-    store: Backend, run: Run, key: Key, expected: Precondition, missing: type[AgentMemoryError]
+    store: Backend, run: Run, key: Key, when: ETag | SHA256, missing: type[AgentMemoryError]
 ) -> Snapshot:
     """Read a file that must exist and be in the expected state.
 
@@ -316,10 +303,10 @@ async def read_expected(
         AgentMemoryError: of the type ``missing``: no such file.
     """
     try:
-        snapshot = await run.call(store.read, key, when=expected.etag)
+        snapshot = await run.call(store.read, key, when=ANY if isinstance(when, SHA256) else when)
     except AgentMemoryFileNotFoundError:
         raise missing("no such file", path=key.path) from None
-    if expected.sha256 is not None and sha256(snapshot.data) != expected.sha256:
+    if isinstance(when, SHA256) and sha256(snapshot.data) != when.digest:
         raise ConflictError("the content is not the expected content; nothing was written", path=key.path)
     return snapshot
 
@@ -342,6 +329,15 @@ def raw_bytes(content: object) -> bytes:
     """Return the bytes of a bytes-like object; errors as `text_bytes`."""
     if not isinstance(content, bytes | bytearray | memoryview):
         raise InvalidContentError(f"content must be bytes, not {type(content).__name__}")
+    return bytes(content)
+
+
+def content_bytes(content: object) -> bytes:
+    """Return the bytes of a text or of a bytes-like object; errors as `text_bytes`."""
+    if isinstance(content, str):
+        return text_bytes(content)
+    if not isinstance(content, bytes | bytearray | memoryview):
+        raise InvalidContentError(f"content must be a str or bytes, not {type(content).__name__}")
     return bytes(content)
 
 

@@ -14,7 +14,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, ParamSpec, Protocol, TypeVar
 
 from agent_memory.backend import (
@@ -29,7 +29,7 @@ from agent_memory.backend import (
 )
 from agent_memory.core import tree_flows
 from agent_memory.core.flows import Effect, read_if_present
-from agent_memory.core.receipts import SKEW_SECONDS, IdempotencyKey, Receipt, receipt_key, receipts_of
+from agent_memory.core.receipts import SKEW_SECONDS, CallFacts, IdempotencyKey, Receipt, receipt_key, receipts_of
 from agent_memory.core.sweeping import Sweep
 from agent_memory.errors import (
     AgentMemoryError,
@@ -79,15 +79,16 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-async def apply_once(call: C, flow: Callable[[C], Awaitable[Effect]], given: IdempotencyKey, window: Window) -> Effect:
+async def apply_once(call: C, flow: Callable[[C], Awaitable[Effect]], once: Once, arguments: tuple[str, ...]) -> Effect:
     """Make a change unless a call with the same idempotency key has made it; then return that call's result.
 
     Raises:
-        ConflictError: the key belongs to another call: its kind, path, content or fingerprint is different.
+        ConflictError: the key belongs to another call: one of its `CallFacts` or its fingerprint is different.
         OutcomeUnknownError: an earlier call with this key did not tell its end.
     """
-    await _sweep(call, window)
-    claim = _Claim(call, given, window.seconds)
+    given = once.key
+    await _sweep(call, once)
+    claim = _Claim(call, once, CallFacts(call.kind, call.key.path, call.content, arguments))
     found = await claim.take()
     if found:
         return found.effect(given)
@@ -117,15 +118,15 @@ def _changed_nothing(call: IdempotentCall, error: BaseException) -> bool:
 class _Claim:
     """The claim of one call on its idempotency key."""
 
-    def __init__(self, call: IdempotentCall, given: IdempotencyKey, seconds: float) -> None:
+    def __init__(self, call: IdempotentCall, once: Once, facts: CallFacts) -> None:
         self._call = call
-        self._given = given
-        self._key = receipt_key(call.agent, given)
-        self._facts = (call.kind, call.key.path, call.content)
-        self._seconds = seconds
+        self._given = once.key
+        self._key = receipt_key(call.agent, once.key)
+        self._facts = facts
+        self._seconds = once.seconds
         self._deadline = deadline_or_default(call.run.now())
         until = self._now() + self._deadline.at - call.run.now()
-        self.mine = Receipt.begun(given, *self._facts, until, self._now() + seconds)
+        self.mine = Receipt.begun(once.key, facts, until, self._now() + once.seconds)
         self._etag: ETag | None = None
 
     async def take(self) -> Receipt | None:
@@ -147,7 +148,7 @@ class _Claim:
             elif found.salt == self.mine.salt:  # the answer to the claim was lost
                 self._etag = snapshot.etag
                 return None
-            elif not found.is_of(self._given, *self._facts):
+            elif not found.is_of(self._given, self._facts):
                 raise ConflictError("the idempotency key belongs to another call; nothing was changed")
             elif found.done:
                 return found
@@ -176,7 +177,9 @@ class _Claim:
             self._etag = await run.call(store.write, self._key, self.mine.to_bytes(), when=when)
         except (FileAlreadyExistsError, ConflictError, OutcomeUnknownError) as error:
             if isinstance(error, FileAlreadyExistsError) and error.taken_by != "file":
-                raise WriteError("the receipt of the idempotency key has no free name", path=self._facts[1]) from error
+                raise WriteError(
+                    "the receipt of the idempotency key has no free name", path=self._facts.path
+                ) from error
             if run.now() >= self._deadline.at:
                 raise _undecided() from error
             return False
@@ -211,7 +214,7 @@ class _Claim:
         try:
             await run.call(store.write, self._key, receipt.to_bytes(), when=self._etag)
         except AgentMemoryError as error:
-            _log.warning("%s %a: its idempotency key stays undecided: %s", *self._facts[:2], error)
+            _log.warning("%s %a: its idempotency key stays undecided: %s", self._facts.kind, self._facts.path, error)
 
     def _now(self) -> float:
         return self._call.time + self._call.run.now() - self._call.started
@@ -233,20 +236,23 @@ class _RunWhileValid(RunAround):
         return await super().call(primitive, *args, **kwargs)
 
 
-async def receipt_of_edit(call: IdempotentCall, given: IdempotencyKey) -> Receipt | None:
-    """Return the receipt of a finished edit with this idempotency key; None if no edit with it has finished.
+async def finished_receipt(call: IdempotentCall, given: IdempotencyKey) -> Receipt | None:
+    """Return the receipt of the call with this idempotency key; None if none was made, or it changed nothing.
 
     Raises:
-        ConflictError: the key belongs to another call: its kind, fingerprint or directory is different.
+        ConflictError: the key belongs to another call: its fingerprint or its directory is different.
+        OutcomeUnknownError: the call is under way, or ended without telling how.
     """
     key = receipt_key(call.agent, given)
     snapshot = await read_if_present(call.store, call.run, key)
     found = Receipt.parse(key, snapshot.data) if snapshot else None
-    if found is None or found.expires <= call.time:
+    if found is None or found.is_over(call.time):
         return None
-    if not (found.is_of(given, "edit", found.path, b"") and is_at_or_below(found.path, call.key.path)):
+    if not (found.has_fingerprint(given) and is_at_or_below(found.path, call.key.path)):
         raise ConflictError("the idempotency key belongs to another call")
-    return found if found.done else None
+    if not found.done:
+        raise OutcomeUnknownError("a call with this idempotency key is under way, or did not tell its end")
+    return found
 
 
 async def forget_receipts(call: IdempotentCall) -> None:
@@ -280,12 +286,12 @@ def _undecided() -> OutcomeUnknownError:
     )
 
 
-async def _sweep(call: IdempotentCall, window: Window) -> None:
+async def _sweep(call: IdempotentCall, once: Once) -> None:
     """Delete some expired receipts. Where the storage has no conditional delete they stay."""
 
     async def listed() -> list[Key]:
         listing = await tree_flows.list_all(call.store, call.run, receipts_of(call.agent))
-        return [entry.key for entry in listing.entries if entry.modified + window.seconds < call.time]
+        return [entry.key for entry in listing.entries if entry.modified + once.seconds < call.time]
 
     async def delete(key: Key) -> None:
         snapshot = await read_if_present(call.store, call.run, key)
@@ -293,12 +299,19 @@ async def _sweep(call: IdempotentCall, window: Window) -> None:
             with suppress(UnsupportedOperationError):
                 await call.run.call(call.store.delete, key, when=snapshot.etag)
 
-    await window.sweep.some(call.run, call.agent, listed, delete)
+    await once.sweep.some(call.run, call.agent, listed, delete)
 
 
 @dataclass(frozen=True)
-class Window:
-    """How long idempotency keys stay used, in seconds; and the sweep of the expired ones."""
+class Once:
+    """How the changes of a view are made at most once.
 
-    seconds: float = RECEIPT_SECONDS
-    sweep: Sweep = field(default_factory=Sweep)
+    Attributes:
+        key: the idempotency key.
+        seconds: how long the key stays used after its call has ended.
+        sweep: the sweep of the expired receipts of the store.
+    """
+
+    key: IdempotencyKey
+    seconds: float
+    sweep: Sweep

@@ -40,6 +40,7 @@ class KnownStore(Uncopied):
         self._known: _Known | None = None
         self._permitted: StoreRecord | None = None
         self._id: str | None = None
+        self._id_known_since = 0.0
         self._host_clock = HostClock()
 
     async def permit(self, store: Backend, run: Run, path: str | None) -> StoreRecord | None:
@@ -54,7 +55,7 @@ class KnownStore(Uncopied):
         known, since = self._known, run.now() - FOLLOW_SECONDS
         if known is None or known.at <= since:
             known = await self._read(store, run, path)
-        return self._permit(known.record)
+        return await self._permit(store, run, path, known)
 
     async def use(self, store: Backend, run: Run, feature: Feature, path: str | None = None) -> None:
         """Name a feature in the record before the first file of that feature is written; errors as `permit`."""
@@ -94,12 +95,12 @@ class KnownStore(Uncopied):
 
         async def attempt() -> Effect:
             known = self._known or await self._read(store, run, path)
-            record = self._permit(known.record)
+            record = await self._permit(store, run, path, known)
             after = changed(record or StoreRecord.new())
             if after != record:
                 with about_callers_file(path, _SUBJECT) if path is not None else nullcontext():
                     etag = await self._written(store, run, after, known.etag, tries_origins)
-                self._know(_Known(run.now(), after, etag))
+                self._know(run, _Known(run.now(), after, etag))
             records.append(after)
             return Effect()
 
@@ -111,16 +112,19 @@ class KnownStore(Uncopied):
         with about_callers_file(path, _SUBJECT) if path is not None else nullcontext():
             found = await read_if_present(store, run, STORE_RECORD)
         record = StoreRecord.parse(found.data) if found else None
-        return self._know(_Known(now, record, found.etag if found else None))
+        return self._know(run, _Known(now, record, found.etag if found else None))
 
-    def _know(self, known: _Known) -> _Known:
+    def _know(self, run: Run, known: _Known) -> _Known:
         if self._known is None or known.at >= self._known.at:  # else another task read or wrote it since
             self._known = known
         if self._id is None and known.record and known.record.id:
-            self._id = known.record.id
+            self._id, self._id_known_since = known.record.id, run.now()
         return known
 
-    def _permit(self, record: StoreRecord | None) -> StoreRecord | None:
+    async def _permit(self, store: Backend, run: Run, path: str | None, known: _Known) -> StoreRecord | None:
+        if known.record is None and self._id is not None and known.at <= self._id_known_since:
+            known = await self._read(store, run, path)  # another task created the record during that reading
+        record = known.record
         if record and record is not self._permitted:
             record.require_known()
             self._permitted = record

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from threading import get_ident
-from typing import TypeVar, cast
+from typing import Final, TypeVar, cast
 
 from agent_memory.backend import (
     AnyBackend,
@@ -27,8 +27,9 @@ from agent_memory.core import tree_flows
 from agent_memory.core.actor import NO_ACTOR, Actor, current_actor
 from agent_memory.core.flows import Effect
 from agent_memory.core.hooks import Hooks, Report
-from agent_memory.core.idempotency import Window
+from agent_memory.core.idempotency import Once
 from agent_memory.core.protected_names import ProtectedNames
+from agent_memory.core.sweeping import Sweep
 from agent_memory.core.versions.following import Following
 from agent_memory.core.versions.live import require_state
 from agent_memory.errors import (
@@ -38,6 +39,7 @@ from agent_memory.errors import (
     InvalidPathError,
     OperationDenied,
     OutcomeUnknownError,
+    UnsupportedOperationError,
 )
 from agent_memory.hookspecs import READING, Operation, OperationKind, Outcome
 from agent_memory.key import Key
@@ -45,6 +47,8 @@ from agent_memory.runtime.io_loop import AsyncIORun
 from agent_memory.runtime.run import Run
 from agent_memory.runtime.threaded import ThreadedRun
 
+_NOT_ONCE: Final[frozenset[OperationKind]] = frozenset({"forget", "redact", "prune", "set_versions"})
+"""Operations that an idempotency key could only make worse: they end in the same state each time."""
 _OF_DIRECTORIES = frozenset({"delete_tree", "forget", "rename", "copy"})
 T = TypeVar("T")
 
@@ -160,7 +164,8 @@ class Scope(Uncopied):
         writable: whether operations may change files.
         protected: names that the memory hides or does not change.
         timeout: seconds for each operation; None for no limit.
-        window: how long idempotency keys stay used.
+        once: the idempotency key of the change; None if it has none.
+        sweep: the sweep of expired receipts of the store.
         versions: whether the store keeps earlier versions.
         required_state: the id of the state that a file must have, for the steps of an undo; None for any state.
     """
@@ -174,7 +179,8 @@ class Scope(Uncopied):
     writable: bool = True
     protected: tuple[ProtectedNames, ...] = ()
     timeout: float | None = None
-    window: Window = field(default_factory=Window)
+    once: Once | None = None
+    sweep: Sweep = field(default_factory=Sweep)
     versions: Following = field(default_factory=Following)
     required_state: str | None = None
 
@@ -303,6 +309,10 @@ class Scope(Uncopied):
         changes = call.kind not in READING
         if changes and not self.writable:
             raise OperationDenied(f"{call.kind}: this view is read-only")
+        if self.once is not None and call.kind in _NOT_ONCE:
+            raise UnsupportedOperationError(
+                f"{call.kind} takes no idempotency key: a repeated call does the same; call it on the memory itself"
+            )
         for names in self.protected:
             for key in filter(None, (call.key, call.target)):
                 names.permit(key, changes=changes)

@@ -18,7 +18,8 @@ from agent_memory.backend import (
     content_sha256,
     renewed_deadline,
 )
-from agent_memory.core.flows import Effect, raw_bytes, writes_copies, writes_in_parts
+from agent_memory.core.flows import Effect, raw_bytes, read_expected, writes_copies, writes_in_parts
+from agent_memory.core.precondition import SHA256, WriteCondition
 from agent_memory.errors import ConflictError, InvalidContentError, UnsupportedOperationError
 from agent_memory.key import Key
 from agent_memory.reading.reader import Reader
@@ -70,7 +71,7 @@ class Blocks:
         return next((data for data in map(raw_bytes, self._blocks) if data), b"")
 
 
-async def write(store: Backend, run: Run, key: Key, blocks: Blocks, when: WriteWhen) -> Effect:
+async def write(store: Backend, run: Run, key: Key, blocks: Blocks, condition: WriteCondition) -> Effect:
     """Write a file in parts, or in one call if the backend cannot write in parts and the size allows it.
 
     For an async caller the content is read in a thread.
@@ -84,6 +85,11 @@ async def write(store: Backend, run: Run, key: Key, blocks: Blocks, when: WriteW
             del data  # only one part at a time is in memory
         return digest.hexdigest()
 
+    when: WriteWhen = (
+        (await read_expected(store, run, key, condition, missing=ConflictError)).etag
+        if isinstance(condition, SHA256)
+        else condition
+    )
     try:
         parts = await begun(store, run, key, blocks.size, when)
     except UnsupportedOperationError:

@@ -1,41 +1,86 @@
-"""`Precondition`: the state that a file must have for a change."""
+"""Preconditions of calls: the values of the contract, and the SHA-256 of a content."""
 
 from __future__ import annotations
 
 import re
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias, TypeVar
 
-from agent_memory.backend import ANY, ETag, ReadWhen
+from agent_memory.backend import ANY, PRESENT, ETag, ReadWhen, When, WriteWhen
 from agent_memory.errors import InvalidContentError
 
-_SHA256 = re.compile(r"[0-9a-f]{64}\Z")
+_SHA256: Final = re.compile(r"[0-9a-f]{64}\Z")
 
 
-class Precondition(NamedTuple):
-    """The state that a file must have, by the SHA-256 of its content or by an etag; by default any state."""
+@dataclass(frozen=True)
+class SHA256:
+    """The precondition that a file's content has this digest; the call reads the file to compare it.
 
-    sha256: str | None = None
-    etag: ReadWhen = ANY
+    Args:
+        digest: the 64 hexadecimal digits of the SHA-256, for example `WriteResult.sha256`.
 
-    def checked(self) -> Precondition:
-        """Return it with the digest in lower case.
+    Raises:
+        InvalidContentError: ``digest`` is no SHA-256.
+    """
 
-        Raises:
-            InvalidContentError: the digest is no SHA-256, the etag is no `ETag`, or both are given.
-        """
-        sha256, etag = self
-        if etag is not ANY and not isinstance(etag, ETag):
-            raise InvalidContentError(
-                f"expected_version must be an ETag of this file, not {type(etag).__name__}; "
-                "a storage without versions compares expected_sha256"
-            )
-        if sha256 is None:
-            return self
-        if etag is not ANY:
-            raise InvalidContentError("expected_sha256 and expected_version exclude each other")
-        if not (isinstance(sha256, str) and _SHA256.match(sha256.lower())):
-            raise InvalidContentError("expected_sha256 must be the 64 hexadecimal digits of a SHA-256")
-        return Precondition(sha256.lower())
+    digest: str
+
+    def __post_init__(self) -> None:
+        digest = self.digest.lower() if isinstance(self.digest, str) else ""
+        if not _SHA256.match(digest):
+            raise InvalidContentError("SHA256 takes the 64 hexadecimal digits of a SHA-256, as a str")
+        object.__setattr__(self, "digest", digest)
 
 
-ANY_STATE: Final = Precondition()
+WriteCondition: TypeAlias = WriteWhen | SHA256
+"""``ANY``, ``ABSENT``, ``PRESENT``, an etag, or a `SHA256`."""
+EditCondition: TypeAlias = Literal[When.ANY, When.PRESENT] | ETag | SHA256
+"""``ANY``, ``PRESENT``, an etag, or a `SHA256`."""
+DeleteCondition: TypeAlias = ReadWhen | SHA256
+"""``ANY``, an etag, or a `SHA256`."""
+SourceCondition: TypeAlias = Literal[When.PRESENT] | ETag
+"""``PRESENT``, or an etag."""
+C = TypeVar("C", bound=When | ETag | SHA256)
+
+
+def checked_when(when: C, *states: When, by_content: bool = True) -> C:
+    """Return a precondition that a call allows.
+
+    Args:
+        when: the precondition.
+        states: the values without an etag that the call allows.
+        by_content: whether it allows a `SHA256`.
+
+    Raises:
+        TypeError: ``when`` is anything else, for example None or a str.
+    """
+    if when in states if isinstance(when, When) else isinstance(when, (ETag, SHA256) if by_content else ETag):
+        return when
+    allowed = ", ".join(state.name for state in states)
+    given = when.name if isinstance(when, When) else type(when).__name__
+    digest = " or a SHA256" if by_content else ""
+    raise TypeError(f"when must be {allowed}, an ETag{digest}, not {given}; ANY is no precondition")
+
+
+class DefaultCondition:
+    """The type of `BY_MISSING`."""
+
+
+BY_MISSING: Final = DefaultCondition()
+"""The default precondition of an edit: ``ANY`` if ``missing`` is given, and ``PRESENT`` otherwise."""
+
+
+def checked_edit(when: EditCondition | DefaultCondition, missing: object) -> EditCondition:
+    """Return the precondition of an edit.
+
+    Raises:
+        TypeError: ``when`` is no precondition of an edit; or it is ``ANY`` without ``missing``, or another one with it.
+    """
+    if isinstance(when, DefaultCondition):
+        return PRESENT if missing is None else ANY
+    checked = checked_when(when, ANY, PRESENT)
+    if checked is ANY and missing is None:
+        raise TypeError("when=ANY needs missing=, the text of which the edit creates a missing file")
+    if checked is not ANY and missing is not None:
+        raise TypeError("missing= creates a missing file, so it excludes every precondition but when=ANY")
+    return checked

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from agent_memory.backend import ETag
 
 
-class WriteResult(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class WriteResult:
     """The result of a writing call.
 
     Attributes:
@@ -16,8 +16,7 @@ class WriteResult(NamedTuple):
         size: the file's new size in bytes.
         sha256: the digest of the written bytes, hexadecimal: of the whole file, or of an append the appended bytes;
             "" if an edit deleted the file.
-        etag: the file's new etag, for ``expected_version``; None if the storage does not tell it, as local disk
-            after an append.
+        etag: the file's new etag, for ``when``; None if the storage does not tell it, as local disk after an append.
     """
 
     path: str
@@ -26,20 +25,23 @@ class WriteResult(NamedTuple):
     etag: ETag | None = None
 
 
-class EditResult(NamedTuple):
-    """The result of an earlier edit with an idempotency key.
+@dataclass(frozen=True, slots=True)
+class RecordedResult:
+    """The result of an earlier call, as recorded with its idempotency key.
 
     Attributes:
-        path: the file, relative to the tree.
-        size: the size in bytes that the file had after the edit; 0 if the edit deleted it.
-        sha256: the digest that the content had after the edit, hexadecimal; "" if the edit deleted the file.
-        existed: whether the file existed before the edit.
+        path: the file or directory that the call named, relative to the tree.
+        existed: whether the file existed before the call; None if the call did not find out, as a write.
+        size: the size in bytes that the file had after the call; 0 if the call deleted it.
+        sha256: as of `WriteResult`.
+        etag: the file's etag after the call; None if the storage did not tell it.
     """
 
     path: str
+    existed: bool | None
     size: int
     sha256: str
-    existed: bool
+    etag: ETag | None
 
 
 @dataclass(frozen=True, slots=True)

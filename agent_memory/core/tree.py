@@ -6,42 +6,46 @@ them.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar, cast
 
-from agent_memory.backend import ABSENT, ANY, PRESENT, AnyBackend, AppendWhen, Entry, ReadWhen, WriteWhen
+from agent_memory.backend import ABSENT, ANY, PRESENT, AnyBackend, Entry, ETag, ReadWhen, WriteWhen
 from agent_memory.core import editing, flows, part_flows, tree_flows
 from agent_memory.core.flows import Effect
-from agent_memory.core.idempotency import apply_once, forget_receipts, receipt_of_edit
+from agent_memory.core.idempotency import RECEIPT_SECONDS, Once, apply_once, finished_receipt, forget_receipts
 from agent_memory.core.listed_part import WHOLE, ListedPart, checked_count
 from agent_memory.core.operation import Call, Content, Flow
-from agent_memory.core.precondition import ANY_STATE, Precondition
-from agent_memory.core.receipts import IdempotencyKey, Receipt
-from agent_memory.core.results import EditResult, TreeResult, WriteResult
+from agent_memory.core.precondition import (
+    BY_MISSING,
+    DefaultCondition,
+    DeleteCondition,
+    EditCondition,
+    SourceCondition,
+    WriteCondition,
+    checked_edit,
+    checked_when,
+)
+from agent_memory.core.receipts import IdempotencyKey
+from agent_memory.core.results import RecordedResult, TreeResult, WriteResult
 from agent_memory.core.versioned_tree import VersionedTree
 from agent_memory.core.versions.undo import Range
 from agent_memory.errors import (
     AgentMemoryFileNotFoundError,
-    FileAlreadyExistsError,
     InvalidContentError,
     InvalidPathError,
-    ReadError,
     without_top,
 )
 from agent_memory.hookspecs import OperationKind
-from agent_memory.key import Key, decode_segment, encode_segment, is_agent_id, segments
+from agent_memory.key import Key, is_agent_id
 from agent_memory.reading.lines import last_lines
 from agent_memory.reading.reader import Reader
 from agent_memory.runtime.run import Run
 from agent_memory.runtime.runners import aclose_backend, close_backend
 from agent_memory.runtime.threads import in_thread
 
-_TEXTS = ".texts"
-"""The directory of the texts whose path segment contains only their digest."""
 _MOST_SEPARATOR = 64
 """The maximum bytes of a separator. The limit is low because the guards of content do not see separators."""
 T = TypeVar("T")
@@ -143,8 +147,8 @@ class Tree(VersionedTree):
 
         return (await self.operate(run, "read", path, flow)).result.text
 
-    async def stat(self, run: Run, path: str) -> Entry:
-        call = await self.operate(run, "stat", path, lambda c: flows.stat(c.store, c.run, c.key))
+    async def stat(self, run: Run, path: str, *, with_etag: bool) -> Entry:
+        call = await self.operate(run, "stat", path, lambda c: flows.stat(c.store, c.run, c.key, with_etag=with_etag))
         return self._seen(call.result.entries)[0]
 
     async def exists(self, run: Run, path: str) -> bool:
@@ -169,76 +173,63 @@ class Tree(VersionedTree):
         )
         return tuple(entry.path for entry in call.result.entries if entry.is_directory and is_agent_id(entry.path))
 
-    async def write(
-        self,
-        run: Run,
-        path: str,
-        content: Content,
-        expected: Precondition = ANY_STATE,
-        once: IdempotencyKey | None = None,
-    ) -> WriteResult:
+    async def write(self, run: Run, path: str, content: Content, when: WriteCondition = ANY) -> WriteResult:
+        checked_when(when, ANY, ABSENT, PRESENT)
+
         def flow(c: Call) -> Awaitable[Effect]:
-            return flows.write(c.store, c.run, c.key, c.data, expected.checked())
+            return flows.write(c.store, c.run, c.key, c.data, when)
 
-        return await self._write(run, "write", path, self._once(flow, once), content)
+        return await self._write(run, _kind_of_write(when), path, self._changing(flow), content)
 
-    async def create(self, run: Run, path: str, content: Content, once: IdempotencyKey | None = None) -> WriteResult:
-        def flow(c: Call) -> Awaitable[Effect]:
-            return flows.create(c.store, c.run, c.key, c.data)
+    def _changing(self, flow: Flow, *arguments: str) -> Flow:
+        """The flow of a change: it keeps the states that it ends; in a view of `once` it is made at most once.
 
-        return await self._write(run, "create", path, self._once(flow, once), content)
-
-    def _once(self, flow: Flow, once: IdempotencyKey | None) -> Flow:
-        """The flow of a change that may have an idempotency key; it keeps the states that it ends."""
-        kept = self.versions.keeping(flow)
+        ``arguments`` are the arguments that tell the change from others, besides its kind, path and content.
+        """
+        kept, once = self.versions.keeping(flow), self.once
         if once is None:
             return kept
 
         async def applied_once(c: Call) -> Effect:
-            given = once.checked()
             await self.versions.use_receipts(c)
-            return await apply_once(c, kept, given, self.window)
+            return await apply_once(c, kept, once, arguments)
 
         return applied_once
 
-    async def record_segment(self, run: Run, text: str, suffix: str) -> str:
-        segment = encode_segment(text, suffix)
-        if digest := segments.hashed_digest(segment.removesuffix(suffix)):
-            await self._record_text(run, text, digest)
-        return segment
+    def made_once(self, key: str, of: str, seconds: float | None) -> Tree:
+        """Return a view whose change has this idempotency key."""
+        given = IdempotencyKey(key, of).checked()
+        window = RECEIPT_SECONDS if seconds is None else checked_seconds("window", seconds)
+        return replace(self, once=Once(given, window, self.sweep))
 
-    async def _record_text(self, run: Run, text: str, digest: str) -> None:
-        try:
-            result = await self.create(run, f"{_TEXTS}/{digest}", lambda: segments.to_bytes(text))
-        except FileAlreadyExistsError as error:
-            if error.taken_by != "file":  # else it was recorded before
-                raise
-        else:
-            if result.sha256 != digest:
-                raise InvalidContentError("a plugin changes this text, so its segment cannot be recorded")
+    async def recorded_result(self, run: Run) -> RecordedResult | None:
+        once = cast(Once, self.once)
+        results: list[RecordedResult | None] = []
 
-    async def segment_text(self, run: Run, segment: str, suffix: str) -> str:
-        try:
-            return decode_segment(segment, suffix)
-        except InvalidPathError as error:
-            if error.rule != "hashed":
-                raise
-        digest = segments.hashed_digest(segment.removesuffix(suffix))
-        data = await self.read(run, f"{_TEXTS}/{digest}")
-        if hashlib.sha256(data).hexdigest() != digest:
-            raise ReadError("the record of a segment's text has been changed", path=f"{_TEXTS}/{digest}")
-        return segments.to_text(data)
+        async def flow(c: Call) -> Effect:
+            if (found := await finished_receipt(c, once.key)) is None:
+                results.append(None)
+                return Effect()
+            effect, path = found.effect(once.key), without_top(found.path, self.top.path)
+            results.append(RecordedResult(path, found.existed, effect.size or 0, effect.sha256 or "", effect.etag))
+            return Effect()
 
-    async def write_blocks(self, run: Run, path: str, blocks: part_flows.Blocks, create: bool) -> WriteResult:
+        await self.operate(run, "stat", "", flow, directory=True)
+        return results[0]
+
+    async def write_blocks(
+        self, run: Run, path: str, blocks: part_flows.Blocks, when: WriteCondition = ANY
+    ) -> WriteResult:
+        checked_when(when, ANY, ABSENT, PRESENT)
         if not self._goes_in_parts(blocks.size):
             content = await run.offload(lambda: _collected(blocks))
-            return await (self.create(run, path, content) if create else self.write(run, path, content))
+            return await self.write(run, path, content, when)
 
         def flow(c: Call) -> Awaitable[Effect]:
-            return part_flows.write(c.store, c.run, c.key, blocks, ABSENT if create else ANY)
+            return part_flows.write(c.store, c.run, c.key, blocks, when)
 
-        kept = self.versions.keeping(flow)
-        return await self._write(run, "create" if create else "write", path, kept, unseen=blocks.size)
+        changing = self._changing(flow, str(blocks.size))
+        return await self._write(run, _kind_of_write(when), path, changing, unseen=blocks.size)
 
     def _goes_in_parts(self, size: int) -> bool:
         """Whether content is written in parts: it is too large for one call, or no plugin needs it in memory."""
@@ -247,25 +238,17 @@ class Tree(VersionedTree):
         return size > self.backend.part_bytes and not self.hooks.need_content and flows.writes_in_parts(self.backend)
 
     async def append(
-        self,
-        run: Run,
-        path: str,
-        content: Content,
-        separator: Content,
-        must_exist: bool,
-        expected: Precondition = ANY_STATE,
-        once: IdempotencyKey | None = None,
+        self, run: Run, path: str, content: Content, separator: Content, when: EditCondition = ANY
     ) -> WriteResult:
+        checked_when(when, ANY, PRESENT)
+
         def flow(c: Call) -> Awaitable[Effect]:
-            when: AppendWhen = PRESENT if must_exist else ANY
             between = separator()
             if len(between) > _MOST_SEPARATOR:
                 raise InvalidContentError(f"a separator can have at most {_MOST_SEPARATOR} bytes, not {len(between):,}")
-            return flows.append(
-                c.store, c.run, c.key, c.data, separator=between, when=when, expected=expected.checked()
-            )
+            return flows.append(c.store, c.run, c.key, c.data, separator=between, when=when)
 
-        return await self._write(run, "append", path, self._once(flow, once), content)
+        return await self._write(run, "append", path, self._changing(flow), content)
 
     async def edit(
         self,
@@ -273,9 +256,10 @@ class Tree(VersionedTree):
         path: str,
         change: Callable[[Key, bytes], bytes | None],
         missing: Content | None = None,
-        expected: Precondition = ANY_STATE,
-        once: IdempotencyKey | None = None,
+        when: EditCondition | DefaultCondition = BY_MISSING,
     ) -> WriteResult:
+        condition = checked_edit(when, missing)
+
         def flow(c: Call) -> Awaitable[Effect]:
             def changed(data: bytes) -> bytes | None:
                 try:
@@ -285,52 +269,36 @@ class Tree(VersionedTree):
                     raise
 
             hooks = editing.EditHooks(partial(self.apply_filters, c), partial(self.permit_delete, c))
-            of_none = None if missing is None else missing()
-            return editing.edit(c.store, c.run, c.key, changed, hooks, expected.checked(), of_none)
+            of_none = b"" if missing is None else missing()
+            return editing.edit(c.store, c.run, c.key, changed, hooks, condition, of_none)
 
-        return await self._write(run, "edit", path, self._once(flow, once))
-
-    async def edit_result(self, run: Run, once: IdempotencyKey) -> EditResult | None:
-        results: list[EditResult | None] = []
-
-        async def flow(c: Call) -> Effect:
-            given = once.checked()
-            found = await receipt_of_edit(c, given)
-            results.append(self._edit_result(found, given) if found else None)
-            return Effect()
-
-        await self.operate(run, "stat", "", flow, directory=True)
-        return results[0]
-
-    def _edit_result(self, found: Receipt, given: IdempotencyKey) -> EditResult:
-        effect = found.effect(given)
-        path = without_top(found.path, self.top.path)
-        return EditResult(path, effect.size or 0, effect.sha256 or "", bool(found.existed))
+        return await self._write(run, "edit", path, self._changing(flow))
 
     async def restore(
         self,
         run: Run,
         path: str,
         version: str,
-        expected: WriteWhen = ANY,
+        when: WriteWhen = ANY,
         cut: Sequence[Range] = (),
         of: str | None = None,
     ) -> WriteResult:
-        return await self._write(run, "restore", path, self.restoring(version, expected, cut, of))
+        flow = self.restoring(version, when, cut, of)
+        return await self._write(run, "restore", path, self._changing(flow, version))
 
-    async def delete(
-        self, run: Run, path: str, expected: Precondition = ANY_STATE, once: IdempotencyKey | None = None
-    ) -> None:
+    async def delete(self, run: Run, path: str, when: DeleteCondition = ANY) -> None:
+        checked_when(when, ANY)
+
         def flow(c: Call) -> Awaitable[Effect]:
-            return flows.delete(c.store, c.run, c.key, expected.checked())
+            return flows.delete(c.store, c.run, c.key, when)
 
-        await self.operate(run, "delete", path, self._once(flow, once))
+        await self.operate(run, "delete", path, self._changing(flow))
 
     async def delete_tree(self, run: Run, path: str) -> TreeResult:
         def flow(c: Call) -> Awaitable[Effect]:
             return tree_flows.delete_tree(c.store, c.run, c.key, missing_ok=c.key == self.top)
 
-        return await self._remove(run, "delete_tree", path, self.versions.keeping(flow))
+        return await self._remove(run, "delete_tree", path, self._changing(flow))
 
     async def forget(self, run: Run, path: str) -> TreeResult:
         async def flow(c: Call) -> Effect:
@@ -347,22 +315,28 @@ class Tree(VersionedTree):
         found = call.result
         return TreeResult(self._path(call.key), found.files or 0, found.skipped, found.versions_searched)
 
-    async def rename(self, run: Run, path: str, new_path: str) -> TreeResult:
-        return await self._transfer(run, "rename", path, new_path, tree_flows.rename)
+    async def rename(self, run: Run, path: str, new_path: str, when: SourceCondition = PRESENT) -> TreeResult:
+        return await self._transfer(run, "rename", path, new_path, tree_flows.rename, when)
 
-    async def rename_file(self, run: Run, path: str, new_path: str, when: ReadWhen) -> TreeResult:
-        return await self._transfer(run, "rename", path, new_path, partial(tree_flows.rename_file, when=when))
-
-    async def copy(self, run: Run, path: str, new_path: str) -> TreeResult:
-        return await self._transfer(run, "copy", path, new_path, tree_flows.copy)
+    async def copy(self, run: Run, path: str, new_path: str, when: SourceCondition = PRESENT) -> TreeResult:
+        return await self._transfer(run, "copy", path, new_path, tree_flows.copy, when)
 
     async def _transfer(
-        self, run: Run, kind: OperationKind, path: str, new_path: str, transfer: tree_flows.Transfer
+        self,
+        run: Run,
+        kind: OperationKind,
+        path: str,
+        new_path: str,
+        transfer: tree_flows.Transfer,
+        when: SourceCondition,
     ) -> TreeResult:
-        def flow(c: Call) -> Awaitable[Effect]:
-            return transfer(c.store, c.run, c.key, cast(Key, c.target))
+        checked_when(when, PRESENT, by_content=False)
+        state: ReadWhen = when if isinstance(when, ETag) else ANY
 
-        call = await self.operate(run, kind, path, self.versions.keeping(flow), new_path=new_path)
+        def flow(c: Call) -> Awaitable[Effect]:
+            return transfer(c.store, c.run, c.key, cast(Key, c.target), state)
+
+        call = await self.operate(run, kind, path, self._changing(flow, new_path), new_path=new_path)
         return TreeResult(self._path(cast(Key, call.target)), call.result.files or 0, call.result.skipped)
 
     async def _write(
@@ -388,6 +362,10 @@ class Tree(VersionedTree):
         if not self.top.path:
             return entries
         return tuple(entry._replace(key=entry.key.relative_to(self.top)) for entry in entries)
+
+
+def _kind_of_write(when: WriteCondition) -> OperationKind:
+    return "create" if when is ABSENT else "write"
 
 
 def _collected(blocks: part_flows.Blocks) -> Content:

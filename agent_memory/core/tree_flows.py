@@ -76,32 +76,30 @@ async def list_all(store: Backend, run: Run, prefix: Key, recursive: bool = True
     return Effect(entries=tuple(found), files=len(found), skipped=skipped)
 
 
-async def copy(store: Backend, run: Run, source: Key, target: Key) -> Effect:
-    """Copy a file, or a directory file by file, to a free name."""
+async def copy(store: Backend, run: Run, source: Key, target: Key, when: ReadWhen = ANY) -> Effect:
+    """Copy a file that is in the given state, or a directory file by file, to a free name."""
     try:
         _refuse_into_itself(source, target)
-        return await _copy_file(store, run, source, target)
+        return (await _copied(store, run, source, target, when))[0]
     except AgentMemoryFileNotFoundError:
-        return await _transfer_tree(store, run, source, target, _copy_file)
+        if when is not ANY:
+            raise
+        return await _transfer_tree(store, run, source, target, copy)
 
 
-async def rename_file(store: Backend, run: Run, source: Key, target: Key, when: ReadWhen) -> Effect:
-    """Move a file to a free name, as `rename`, if it is in the given state."""
-    _refuse_into_itself(source, target)
-    return await _rename_file(store, run, source, target, when)
-
-
-async def rename(store: Backend, run: Run, source: Key, target: Key) -> Effect:
-    """Move a file or a directory to a free name, in one step if the backend can do that.
+async def rename(store: Backend, run: Run, source: Key, target: Key, when: ReadWhen = ANY) -> Effect:
+    """Move a file that is in the given state, or a directory, to a free name; in one step if the backend can do that.
 
     Otherwise a directory moves file by file. A file is copied if the target is absent, then exactly the copied
-    etag is deleted; if the source changed in between, the copy is deleted. A crash may leave both names, never
+    state is deleted; if the source changed in between, the copy is deleted. A crash may leave both names, never
     neither.
     """
     try:
         _refuse_into_itself(source, target)
-        return await _rename_file(store, run, source, target)
+        return await _rename_file(store, run, source, target, when)
     except AgentMemoryFileNotFoundError:
+        if when is not ANY:
+            raise
         files = await _moved_in_one_step(store, run, source, target)
         if files is not None:
             return Effect(files=files)
@@ -176,7 +174,7 @@ def _nothing_below(prefix: Key) -> AgentMemoryFileNotFoundError:
     return AgentMemoryFileNotFoundError(f"{named(prefix)}: no files below that name")
 
 
-Transfer = Callable[[Backend, Run, Key, Key], Coroutine[Any, Any, Effect]]
+Transfer = Callable[..., Coroutine[Any, Any, Effect]]
 
 
 def _refuse_into_itself(source: Key, target: Key) -> None:
@@ -184,14 +182,14 @@ def _refuse_into_itself(source: Key, target: Key) -> None:
         raise InvalidPathError(f"{source.path!r} to {target.path!r}: {RULES['into-itself']}", "into-itself")
 
 
-async def _transfer_tree(store: Backend, run: Run, source: Key, target: Key, file: Transfer) -> Effect:
+async def _transfer_tree(store: Backend, run: Run, source: Key, target: Key, transfer: Transfer) -> Effect:
     listing = await list_all(store, run, source)
     if not listing.entries:
         raise not_found(source)
     await _refuse_taken(store, run, target)
 
     async def one(entry: Entry) -> None:
-        await file(store, run, entry.key, target.join(entry.key.relative_to(source).path))
+        await transfer(store, run, entry.key, target.join(entry.key.relative_to(source).path))
 
     await _each(run, listing.entries, one)
     return Effect(files=len(listing.entries), skipped=listing.skipped)
@@ -202,10 +200,6 @@ async def _refuse_taken(store: Backend, run: Run, target: Key) -> None:
         raise taken_name(target, "file")
     if await is_directory(store, run, target):
         raise taken_name(target, "directory")
-
-
-async def _copy_file(store: Backend, run: Run, source: Key, target: Key) -> Effect:
-    return (await _copied(store, run, source, target))[0]
 
 
 async def _copied(

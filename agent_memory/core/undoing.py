@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import cast
 
 from agent_memory.backend import ABSENT, ETag
-from agent_memory.core.precondition import Precondition
 from agent_memory.core.tree import Tree
 from agent_memory.core.versions.attribution import without
 from agent_memory.core.versions.undo import Left, RecordedAppends, Selection, Step, Undone, UndoResult
@@ -18,6 +17,7 @@ from agent_memory.errors import (
     ConflictError,
     FileAlreadyExistsError,
     OutcomeUnknownError,
+    UnsupportedOperationError,
     without_top,
 )
 from agent_memory.runtime.run import Run
@@ -27,6 +27,8 @@ async def undo(
     tree: Tree, run: Run, selection: Selection, appends: RecordedAppends | None, dry_run: bool
 ) -> UndoResult:
     """Take back what the selected operations did; see `agent_memory.AgentMemory.undo`."""
+    if tree.once is not None:
+        raise UnsupportedOperationError("undo takes no idempotency key: call it on the memory itself")
     plan = await tree.plan_undo(run, selection, appends)
     if plan is None:
         return UndoResult((), ())
@@ -74,12 +76,10 @@ async def _make(tree: Tree, run: Run, step: Step) -> ETag | None:
         return None if new_path else result.etag
     expected = cast(ETag, step.expected)  # the other steps are those of a present file
     if action == "rename":
-        await tree.rename_file(run, path, new_path or "", expected)
+        await tree.rename(run, path, new_path or "", expected)
         return None
     if action == "delete":
-        await tree.delete(run, path, Precondition(etag=expected))
+        await tree.delete(run, path, expected)
         return None
-    edited = await tree.edit(
-        run, path, lambda _key, data: without(data, step.cut), expected=Precondition(etag=expected)
-    )
+    edited = await tree.edit(run, path, lambda _key, data: without(data, step.cut), when=expected)
     return edited.etag

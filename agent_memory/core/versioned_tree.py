@@ -6,12 +6,11 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import TypeVar
 
-from agent_memory.backend import ABSENT, WriteWhen
+from agent_memory.backend import WriteWhen
 from agent_memory.core import flows, part_flows, tree_flows
 from agent_memory.core.flows import Effect
 from agent_memory.core.listed_part import checked_count
 from agent_memory.core.operation import Call, Flow, Scope
-from agent_memory.core.precondition import Precondition
 from agent_memory.core.versions.attribution import without
 from agent_memory.core.versions.forgetting import forget_records, to_forget
 from agent_memory.core.versions.history import Histories, present
@@ -123,9 +122,7 @@ class VersionedTree(Scope):
             data = await self.apply_filters(c, content)
 
             def write(c: Call) -> Awaitable[Effect]:
-                if expected is ABSENT:
-                    return flows.create(c.store, c.run, c.key, data)
-                return flows.write(c.store, c.run, c.key, data, Precondition(etag=expected))
+                return flows.write(c.store, c.run, c.key, data, expected)
 
             return await self.versions.keeping(write)(c)
 

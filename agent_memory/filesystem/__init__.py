@@ -7,5 +7,15 @@ confuses them, expands globs in the name to delete, and saves incomplete files.
 
 from agent_memory.filesystem._confined import Memory
 from agent_memory.filesystem._filesystem import AgentMemoryFileSystem
+from agent_memory.memory import AgentMemory, AsyncAgentMemory
 
-__all__ = ["AgentMemoryFileSystem", "Memory"]
+__all__ = ["AgentMemoryFileSystem", "Memory", "filesystem"]
+
+
+def filesystem(memory: AgentMemory | AsyncAgentMemory) -> AgentMemoryFileSystem:
+    """Return a memory as an fsspec filesystem, confined to the same tree, for pandas and other users of fsspec.
+
+    Each of its calls passes the hooks, and blocks: in an event loop, run them in a thread (`asyncio.to_thread`). It is
+    closed with the memory.
+    """
+    return AgentMemoryFileSystem(memory.as_sync())

@@ -42,7 +42,7 @@ class AgentMemoryFileSystem(Transfers):
         path = self._strip_protocol(path)
         try:
             with self._file(path):
-                return described(self._memory.stat(path))
+                return described(self._memory._entry(path))
         except IsADirectoryError:
             return directory(path)
 
@@ -65,7 +65,7 @@ class AgentMemoryFileSystem(Transfers):
         path = self._strip_protocol(path)
         found = [described(entry) for entry in self._memory.list(path, recursive=False)]
         if not found and path:
-            found = [described(self._memory.stat(path))]
+            found = [described(self._memory._entry(path))]
         return found if detail else [info["name"] for info in found]
 
     def find(
@@ -78,7 +78,7 @@ class AgentMemoryFileSystem(Transfers):
         found = below(path, self._memory.list(path, recursive=maxdepth != 1), maxdepth, withdirs)
         if not found and path:
             with suppress(AgentMemoryFileNotFoundError):
-                found = {path: described(self._memory.stat(path))}
+                found = {path: described(self._memory._entry(path))}
         return found if detail else list(found)
 
     def du(
@@ -92,7 +92,7 @@ class AgentMemoryFileSystem(Transfers):
         """The time of the file's last change, by the storage's clock: one stat."""
         path = self._strip_protocol(path)
         with self._file(path):
-            return datetime.fromtimestamp(self._memory.stat(path).modified, UTC)
+            return datetime.fromtimestamp(self._memory._entry(path).modified, UTC)
 
     def created(self, path: str) -> datetime:
         """The same as `modified`: the storage stores no other time."""
@@ -177,7 +177,7 @@ class AgentMemoryFileSystem(Transfers):
 
     def _saving(self, path: str, mode: str) -> Callable[[bytes], object]:
         memory = self._memory
-        savers = {"wb": memory.write_bytes, "ab": memory.append_bytes, "xb": memory.create_bytes}
+        savers = {"wb": memory.write, "ab": memory.append, "xb": memory.create}
         if mode not in savers:
             raise io.UnsupportedOperation(f"mode {mode!r} is not supported: use r, w, a or x")
         if path == "":
@@ -200,9 +200,9 @@ class AgentMemoryFileSystem(Transfers):
         elif (path := self._strip_protocol(path)) == "":
             raise is_a_directory(path)
         elif opened == "wb":
-            self._memory.write_bytes(path, value)
+            self._memory.write(path, value)
         else:
-            self._memory.create_bytes(path, value)
+            self._memory.create(path, value)
 
     def touch(self, path: str, truncate: bool = True, **kwargs: Any) -> None:
         """Write an empty file, or create it with ``truncate=False``; no time is set."""

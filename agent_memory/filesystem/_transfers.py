@@ -14,6 +14,8 @@ from fsspec.callbacks import DEFAULT_CALLBACK, Callback
 from fsspec.implementations.local import make_path_posix
 from fsspec.utils import isfilelike, other_paths, stringify_path
 
+from agent_memory.backend import ABSENT, ANY
+from agent_memory.core.precondition import SHA256
 from agent_memory.errors import AgentMemoryFileNotFoundError, FileAlreadyExistsError, PathTraversalError
 from agent_memory.filesystem._confined import Confined, is_a_directory, is_path, local_path
 from agent_memory.filesystem._files import BLOCK
@@ -55,11 +57,11 @@ class Transfers(Confined):
                 raise
             else:
                 digest = hashlib.sha256(self._replace(source, target)).hexdigest()
-                self._memory.delete(source, expected_sha256=digest)
+                self._memory.delete(source, when=SHA256(digest))
 
     def _replace(self, source: str, target: str) -> bytes:
         data = self._memory.read_bytes(source)
-        self._memory.write_bytes(target, data)
+        self._memory.write(target, data)
         return data
 
     def cp_file(self, path1: str, path2: str, **kwargs: Any) -> None:
@@ -186,7 +188,8 @@ class Transfers(Confined):
             if self._intrans or path == "" or mode not in ("overwrite", "create"):
                 self.pipe_file(rpath, file.read(), mode)
             else:
-                self._memory.write_blocks(path, iter(lambda: file.read(BLOCK), b""), size, create=mode == "create")
+                when = ABSENT if mode == "create" else ANY
+                self._memory.write_blocks(path, iter(lambda: file.read(BLOCK), b""), size, when=when)
         callback.relative_update(size)
 
     def _text(self, path: Any) -> str:

@@ -14,7 +14,7 @@ from agent_memory.errors import (
     FileAlreadyExistsError,
     FileTooLargeError,
 )
-from agent_memory.integrations._toolkit import AnyMemory, async_view, checked_id, mapped_errors, unusable
+from agent_memory.integrations.toolkit import AnyMemory, async_view, checked_id, mapped_errors, unusable
 from agent_memory.tools._model_text import ModelText, overwriting
 
 try:

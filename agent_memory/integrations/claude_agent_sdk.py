@@ -15,13 +15,14 @@ from agent_memory.errors import (
     FileTooLargeError,
     InvalidContentError,
 )
-from agent_memory.integrations._toolkit import (
+from agent_memory.integrations.toolkit import (
     AnyMemory,
     async_view,
     checked_id,
     each_file,
     from_json,
     known_text,
+    record_segment,
     records,
     to_json,
     unusable,
@@ -81,7 +82,7 @@ class AgentMemorySessionStore(Uncopied, SessionStore):
         """See `SessionStore.append`: one append of all entries."""
         path, lines = _path(key), "".join(map(_line, entries))
         if lines:
-            await self._memory.record_segment(key.get("subpath") or key["session_id"], _TRANSCRIPT)
+            await record_segment(self._memory, key.get("subpath") or key["session_id"], _TRANSCRIPT)
             await self._memory.append(path, lines, separator="\n")
 
     async def load(self, key: SessionKey) -> list[SessionStoreEntry] | None:
@@ -155,7 +156,7 @@ def _warn(path: str, damaged: int) -> None:
 async def _summary(memory: AsyncAgentMemory, key: SessionKey, entry: Entry) -> dict[str, Any]:
     """The SDK's summary of a transcript: kept, or made again."""
     path, is_new = _beside(key, _SUMMARY), _distinct()
-    kept = from_json((await memory.read_many_bytes([path], missing_ok=True)).get(path, b""))
+    kept = from_json((await memory.read_many([path], missing_ok=True, bytes=True)).get(path, b""))
     if isinstance(kept, dict) and kept.get("of") == _state(entry) and isinstance(data := kept.get("data"), dict):
         return cast("dict[str, Any]", data)
     summary = fold_session_summary(None, key, [])

@@ -12,7 +12,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from agent_memory.backend import Entry, Uncopied
 from agent_memory.errors import AgentMemoryError, AgentMemoryFileNotFoundError, InvalidPathError
-from agent_memory.integrations._toolkit import (
+from agent_memory.integrations.toolkit import (
     AnyMemory,
     async_view,
     each_file,
@@ -188,12 +188,12 @@ class _AsyncBackend(Uncopied, protocol.BackendProtocol):
 
     async def aupload_files(self, files: list[tuple[str, bytes]]) -> list[protocol.FileUploadResponse]:
         """See `BackendProtocol.upload_files`."""
-        codes = [(await _coded(self._memory.write_bytes(_name(path), data)))[1] for path, data in files]
+        codes = [(await _coded(self._memory.write(_name(path), data)))[1] for path, data in files]
         return [protocol.FileUploadResponse(path, code) for (path, _), code in zip(files, codes, strict=True)]
 
     async def adownload_files(self, paths: list[str]) -> list[protocol.FileDownloadResponse]:
         """See `BackendProtocol.download_files`."""
-        known, _ = await _coded(self._memory.read_many_bytes(map(_name, paths), missing_ok=True))
+        known, _ = await _coded(self._memory.read_many(map(_name, paths), missing_ok=True, bytes=True))
         return [await self._download(path, (known or {}).get(_name(path))) for path in paths]
 
     async def _download(self, path: str, data: bytes | None) -> protocol.FileDownloadResponse:

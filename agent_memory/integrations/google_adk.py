@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Final
 
 from agent_memory.errors import AgentMemoryFileNotFoundError, ConflictError, FileAlreadyExistsError, InvalidPathError
-from agent_memory.integrations import _toolkit as kit
+from agent_memory.integrations import toolkit as kit
 from agent_memory.key import encode_segment
 from agent_memory.tools._each_file import LeftOut
 
@@ -104,7 +104,7 @@ class AgentMemoryArtifactService(BaseArtifactService):
             _referenced(part, name, 1)
         content = _packed(part, custom_metadata)
         with kit.mapped_errors({InvalidPathError: lambda error: InputValidationError(str(error))}):
-            await self._memory.record_segment(name.text)
+            await kit.record_segment(self._memory, name.text)
             return await self._claim(name.directory, content)
 
     async def _claim(self, directory: str, content: bytes) -> int:
@@ -112,7 +112,7 @@ class AgentMemoryArtifactService(BaseArtifactService):
         first = max(await self._numbers(directory), default=-1) + 1
         for number in range(first, first + _MOST_RACES):
             try:
-                await self._memory.create_bytes(f"{directory}/{number}", content)
+                await self._memory.create(f"{directory}/{number}", content)
             except FileAlreadyExistsError as error:
                 if error.taken_by != "file":
                     raise

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-from agent_memory.integrations import _toolkit as kit
+from agent_memory.integrations import toolkit as kit
 from agent_memory.key import encode_segment
 
 try:
@@ -110,7 +110,7 @@ class AgentMemoryMemoryService(BaseMemoryService):
         await self._add(_directory(app_name, user_id), _NO_SESSION, records)
 
     async def _add(self, directory: str, file: str, records: Iterable[_EventRecord], *, replace: bool = False) -> None:
-        deleted = _deleted(await self._memory.read_many_bytes([f"{directory}/{_DELETED}"], missing_ok=True))
+        deleted = _deleted(await self._memory.read_many([f"{directory}/{_DELETED}"], missing_ok=True, bytes=True))
         new = {record.id: record.line() for record in records if record.id not in deleted}
         if new:
             await self._memory.edit_bytes(f"{directory}/{file}", partial(_merged, new, replace), missing=b"")

@@ -7,12 +7,13 @@ from contextlib import AbstractContextManager, suppress
 
 from agent_memory.backend import Uncopied
 from agent_memory.errors import AgentMemoryFileNotFoundError, InvalidPathError
-from agent_memory.integrations._toolkit import (
+from agent_memory.integrations.toolkit import (
     AnyMemory,
     async_view,
     checked_id,
     known_text,
     mapped_errors,
+    record_segment,
     step,
     sync_view,
     unusable,
@@ -91,13 +92,13 @@ def _paths(keys: Sequence[str]) -> list[str]:
 async def _get(memory: AsyncAgentMemory, keys: Sequence[str]) -> list[bytes | None]:
     paths = _paths(keys)
     with _errors():
-        found = await memory.read_many_bytes(paths, missing_ok=True)
+        found = await memory.read_many(paths, missing_ok=True, bytes=True)
     return [found.get(path) for path in paths]
 
 
 async def _set(memory: AsyncAgentMemory, pairs: Sequence[tuple[str, bytes]]) -> None:
     async def write(pair: tuple[str, bytes]) -> None:
-        await memory.write_bytes(await memory.record_segment(pair[0]), pair[1])
+        await memory.write(await record_segment(memory, pair[0]), pair[1])
 
     values = {checked_id("a key", key): value for key, value in pairs}
     with _errors():

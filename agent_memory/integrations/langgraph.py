@@ -12,7 +12,7 @@ from typing import Any, TypedDict
 
 from agent_memory.backend import Uncopied
 from agent_memory.errors import AgentMemoryFileNotFoundError, InvalidPathError, ReadError
-from agent_memory.integrations._toolkit import (
+from agent_memory.integrations.toolkit import (
     AnyMemory,
     async_view,
     checked_id,
@@ -20,6 +20,7 @@ from agent_memory.integrations._toolkit import (
     known_text,
     mapped_errors,
     read_each,
+    record_segment,
     step,
     sync_view,
     to_json,
@@ -97,7 +98,7 @@ async def _batch(memory: AsyncAgentMemory, ops: Iterable[Op]) -> list[Result]:
     gets = [_path(op) for op in checked if isinstance(op, GetOp)]
     puts = {_path(op): op for op in checked if isinstance(op, PutOp)}
     with mapped_errors({InvalidPathError: lambda error: InvalidNamespaceError(str(error))}):
-        found = await memory.read_many_bytes(gets, missing_ok=True)
+        found = await memory.read_many(gets, missing_ok=True, bytes=True)
         results = [await _result(memory, op, found) for op in checked]
         await memory._map(put, puts)
     return results
@@ -167,8 +168,8 @@ async def _put(memory: AsyncAgentMemory, path: str, op: PutOp) -> None:
         return f"{to_json({'value': value, **times})}\n".encode()
 
     for label in op.namespace:
-        await memory.record_segment(label)
-    await memory.record_segment(op.key, _SUFFIX)
+        await record_segment(memory, label)
+    await record_segment(memory, op.key, _SUFFIX)
     await memory.edit_bytes(path, replaced, missing=b"")
 
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from agent_memory.backend import Uncopied
 from agent_memory.errors import AgentMemoryFileNotFoundError, ConflictError
-from agent_memory.integrations._toolkit import (
+from agent_memory.integrations.toolkit import (
     AnyMemory,
     Records,
     append_records,
@@ -114,7 +114,7 @@ class AgentMemorySession(Uncopied, Session):
         return Records() if found is None else found
 
     async def _read(self, limit: int | None) -> Records[TResponseInputItem]:
-        files = await self._memory.read_many_bytes([self._path], missing_ok=True)
+        files = await self._memory.read_many([self._path], missing_ok=True, bytes=True)
         items = Records[TResponseInputItem]()
         for line in (line for data in files.values() for line in data.split(b"\n")):
             items.add(line, _item)

@@ -16,10 +16,11 @@ from agent_memory.errors import (
     ConflictError,
     FileAlreadyExistsError,
     InvalidPathError,
+    OutcomeUnknownError,
     UnsupportedOperationError,
 )
-from agent_memory.integrations._toolkit import AnyMemory, async_view, checked_id, mapped_errors, read_each, unusable
 from agent_memory.integrations.pydantic_ai import DIRECTORY_FILE
+from agent_memory.integrations.toolkit import AnyMemory, async_view, checked_id, mapped_errors, read_each, unusable
 from agent_memory.key import RULES
 from agent_memory.tools._model_text import ModelText
 
@@ -68,7 +69,7 @@ class AgentMemoryMemoryStore(Uncopied, MemoryStore, SearchableMemoryStore):
     """The files of `Memory`: the path of each file is its path in the memory, and its version the SHA-256 of its text.
 
     A write or a deletion is one edit of one file. With an operation it is made once, whichever process repeats it, for
-    one day (see ``with_idempotency_window``). Its idempotency key is the SHA-256 of the operation's id, which may have
+    one day. Its idempotency key is the SHA-256 of the operation's id, which may have
     any length. All stores of one agent share the ids. A file has no ``operation_id`` and no metadata.
 
     Args:
@@ -101,10 +102,12 @@ class AgentMemoryMemoryStore(Uncopied, MemoryStore, SearchableMemoryStore):
     async def get_operation(self, operation: MemoryOperation) -> MemoryMutation | None:
         """See `MemoryStore.get_operation`."""
         try:
-            found = await self._memory.edit_result(_sha256(operation.id), fingerprint=_sha256(operation.fingerprint))
+            found = await self._memory.once(_sha256(operation.id), of=_sha256(operation.fingerprint)).result()
         except ConflictError as error:
             raise _reused(operation) from error
-        return MemoryMutation(found.sha256 or None, replayed=True, existed=found.existed) if found else None
+        except OutcomeUnknownError:  # the operation is under way, or did not tell its end: it has no result yet
+            return None
+        return MemoryMutation(found.sha256 or None, replayed=True, existed=bool(found.existed)) if found else None
 
     async def write(
         self, path: str, content: str, *, expected_version: str | None, operation: MemoryOperation | None = None
@@ -137,13 +140,12 @@ class AgentMemoryMemoryStore(Uncopied, MemoryStore, SearchableMemoryStore):
             file = ModelText(text)
             return file.stored(file.given(content))
 
-        key = _sha256(operation.id) if operation else None
-        fingerprint = _sha256(operation.fingerprint) if operation else ""
+        memory = self._memory
+        if operation:
+            memory = memory.once(_sha256(operation.id), of=_sha256(operation.fingerprint))
         try:
             with mapped_errors(_ERRORS):
-                result = await self._memory.edit(
-                    path, change, missing=absent, idempotency_key=key, fingerprint=fingerprint
-                )
+                result = await memory.edit(path, change, missing=absent)
         except ConflictError as error:
             raise refused if existed or not operation else _reused(operation) from error
         version = result.sha256 or None

@@ -9,7 +9,7 @@ from typing import Final
 
 from agent_memory.backend import Uncopied
 from agent_memory.errors import AgentMemoryError, AgentMemoryFileNotFoundError, InvalidPathError
-from agent_memory.integrations._toolkit import AnyMemory, async_view, checked_id, mapped_errors, unusable
+from agent_memory.integrations.toolkit import AnyMemory, async_view, checked_id, mapped_errors, unusable
 
 try:
     from strands.storage import Storage
@@ -50,7 +50,7 @@ class AgentMemoryStorage(Uncopied, Storage):
     async def write(self, key: str, data: bytes) -> None:
         """Write a file in one atomic step; the last writer wins. See `Storage.write`."""
         with mapped_errors(_ERRORS):
-            await self._memory.write_bytes(_path(key), bytes(memoryview(data)))
+            await self._memory.write(_path(key), bytes(memoryview(data)))
 
     async def read(self, key: str) -> bytes | None:
         """See `Storage.read`."""

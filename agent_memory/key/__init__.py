@@ -250,7 +250,7 @@ def encode_segment(text: str, suffix: str = "") -> str:
     Letters, digits, spaces and ``. _ @ + -`` stay as they are. Each byte (UTF-8) of any other character becomes
     ``=XX``, as in RFC 2045 quoted-printable. Different texts give different segments, on every Python and system the
     same. If the segment would have more than 240 bytes, it is the beginning of the text, ``==`` and the text's
-    SHA-256. The text of such a segment is lost, unless `agent_memory.AgentMemory.record_segment` encodes it.
+    SHA-256. The text of such a segment is lost, unless `agent_memory.integrations.toolkit.record_segment` encodes it.
 
     Args:
         text: any str, also with lone surrogates.

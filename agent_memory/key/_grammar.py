@@ -53,7 +53,7 @@ RULES = {
     "agent-id": "an agent id must have 1 to 128 characters of A-Z a-z 0-9 . _ @ + = -, begin with a letter or digit, "
     "contain no '..', not end with a dot, and not be a Windows device name",
     "not-encoded": "encode_segment() does not return this segment",
-    "hashed": "the segment contains only a digest of its text; AgentMemory.segment_text() reads a recorded text",
+    "hashed": "the segment contains only a digest of its text; segment_text() of the toolkit reads a recorded text",
     "segment": "the end of a segment must not contain '/'",
     "root-too-long": "on an object store the prefix of a root can have at most 100 bytes",
     "source-checkout": "a root must not be a checkout of this package's source",

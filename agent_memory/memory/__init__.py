@@ -3,8 +3,20 @@
 Both have the same methods; ``await`` is the only difference. The methods are documented once, on `AgentMemory`.
 """
 
-from agent_memory.core.results import EditResult, TreeResult, WriteResult
-from agent_memory.memory.asynchronous import AsyncAgentMemory
-from agent_memory.memory.blocking import AgentMemory
+from agent_memory.core.results import RecordedResult, TreeResult, WriteResult
+from agent_memory.memory.asynchronous import AsyncAgentMemory, AsyncOnceMemory
+from agent_memory.memory.blocking import AgentMemory, OnceMemory
+from agent_memory.memory.versions import AsyncFileVersions, FileVersions, VersionId
 
-__all__ = ["AgentMemory", "AsyncAgentMemory", "EditResult", "TreeResult", "WriteResult"]
+__all__ = [
+    "AgentMemory",
+    "AsyncAgentMemory",
+    "AsyncFileVersions",
+    "AsyncOnceMemory",
+    "FileVersions",
+    "OnceMemory",
+    "RecordedResult",
+    "TreeResult",
+    "VersionId",
+    "WriteResult",
+]

@@ -1,28 +1,46 @@
-"""The calls of memories on earlier versions of files."""
+"""`FileVersions` and `AsyncFileVersions`: the earlier versions of the files of a memory."""
 
 from __future__ import annotations
 
 import difflib
 import os
 import re
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from agent_memory.audit import LogLocation
 from agent_memory.audit.appends import recorded_appends
+from agent_memory.backend import ANY, PRESENT, ETag, When
+from agent_memory.core.precondition import SourceCondition, checked_when
 from agent_memory.core.results import WriteResult
+from agent_memory.core.tree import Tree
 from agent_memory.core.undoing import undo
 from agent_memory.core.versions.redacting import RedactResult
 from agent_memory.core.versions.settings import Versions
 from agent_memory.core.versions.states import FileVersion
 from agent_memory.core.versions.undo import UndoResult, checked_selection
-from agent_memory.memory.reading import ReadingCalls
-from agent_memory.runtime.run import step
+from agent_memory.errors import AgentMemoryFileNotFoundError
+from agent_memory.runtime.run import Run, step
+from agent_memory.runtime.runners import run_async
+from agent_memory.runtime.threads import in_thread
+
+T = TypeVar("T")
+VersionId: TypeAlias = str
+"""The id of a version: `FileVersion.id`."""
 
 
-class VersionCalls(ReadingCalls):
-    """The part of `agent_memory.AgentMemory` for earlier versions, which the store keeps after `keep_versions`."""
+class FileVersions:
+    """The earlier versions of the files of a memory, which its store keeps after `set_limits`.
 
-    def versions(
-        self, path: str = "", *, limit: int | None = None, after: str | None = None
+    A version is given as a `FileVersion` or as its id. Other errors as `agent_memory.AgentMemory`.
+    """
+
+    def __init__(self, tree: Tree, run: Run) -> None:
+        self._tree = tree
+        self._run = run
+
+    def list(
+        self, path: str = "", *, limit: int | None = None, after: FileVersion | VersionId | None = None
     ) -> tuple[FileVersion, ...]:
         """Return the versions of a file, newest first; empty if there is no file and none is kept.
 
@@ -33,57 +51,63 @@ class VersionCalls(ReadingCalls):
         Args:
             path: the file; it may be deleted. "" is all files.
             limit: the maximum number of versions. Over a network each one costs a request.
-            after: the id of the last version of the previous page.
+            after: the last version of the previous page, or its id.
 
         Raises:
             AgentMemoryFileNotFoundError: there is no version ``after``.
             ValueError: ``limit`` is not a positive whole number.
         """
-        return step(self._tree.file_versions(self._run, path, limit, after))
+        return step(self._tree.file_versions(self._run, path, limit, _id_of_page(after)))
 
-    def read_version(self, path: str, version: str) -> str:
+    def read(self, path: str, version: FileVersion | VersionId) -> str:
         """Read an earlier version of a text file.
 
         Args:
             path: the file's name now, or when it was deleted.
-            version: the id of the version, from `versions`.
+            version: a version from `list`, or its id.
 
         Raises:
             AgentMemoryFileNotFoundError: this file has no earlier version with this id.
-            ReadError: the version is not UTF-8; `read_version_bytes` can read it.
+            ReadError: the version is not UTF-8; `read_bytes` can read it.
         """
-        return step(self._tree.read_version_text(self._run, path, version))
+        return step(self._tree.read_version_text(self._run, path, version_id(version)))
 
-    def read_version_bytes(self, path: str, version: str) -> bytes:
-        """Read the bytes of an earlier version; otherwise as `read_version`."""
-        return step(self._tree.read_version(self._run, path, version))
+    def read_bytes(self, path: str, version: FileVersion | VersionId) -> bytes:
+        """Read the bytes of an earlier version; otherwise as `read`."""
+        return step(self._tree.read_version(self._run, path, version_id(version)))
 
-    def diff(self, path: str, old: str, new: str | None = None) -> str:
+    def diff(self, path: str, old: FileVersion | VersionId, new: FileVersion | VersionId | None = None) -> str:
         """Compare two versions of a text file, as a unified diff; empty if they are equal.
 
         Args:
             path: the file.
-            old: the id of the old version.
-            new: the id of the new version; None for the present file.
+            old: the old version, or its id.
+            new: the new version, or its id; None for the present file.
 
         Raises:
             AgentMemoryFileNotFoundError: there is no such version, or no such file.
             ReadError: one of them is not UTF-8.
         """
-        before = self.read_version(path, old)
-        after = self.read(path) if new is None else self.read_version(path, new)
-        return unified_diff(path, old, before, new or "now", after)
+        before = self.read(path, old)
+        after = step(self._tree.read_text(self._run, path)) if new is None else self.read(path, new)
+        return _diff(path, old, before, new, after)
 
-    def restore(self, path: str, version: str) -> WriteResult:
+    def restore(self, path: str, version: FileVersion | VersionId, *, when: SourceCondition = PRESENT) -> WriteResult:
         """Write the content of an earlier version as the present file, which becomes an earlier version itself.
 
         A deleted file exists again. Plugins see the content as they see that of an edit.
 
+        Args:
+            path: the file.
+            version: a version from `list`, or its id.
+            when: the etag that the present file must have; ``PRESENT`` requires only that the version is there.
+
         Raises:
             AgentMemoryFileNotFoundError: this file has no earlier version with this id.
             FileAlreadyExistsError: the name is a directory now, or lies below a file.
+            ConflictError: the present file has another state than expected, or is gone.
         """
-        return step(self._tree.restore(self._run, path, version))
+        return step(self._tree.restore(self._run, path, version_id(version), _to_replace(when)))
 
     def undo(
         self,
@@ -122,7 +146,7 @@ class VersionCalls(ReadingCalls):
         appends = None if audit is None else recorded_appends(audit, self._tree.agent)
         return step(undo(self._tree, self._run, selection, appends, dry_run))
 
-    def redact(self, path: str, version: str, *, reason: str) -> RedactResult:
+    def redact(self, path: str, version: FileVersion | VersionId, *, reason: str) -> RedactResult:
         """Erase the content of an earlier version; a tombstone without content and digest stays.
 
         On S3 the bucket's own earlier versions of the file go too, and incomplete uploads. An `AuditPlugin` of the
@@ -133,7 +157,7 @@ class VersionCalls(ReadingCalls):
 
         Args:
             path: the file's name now, or when it was deleted.
-            version: the id of the version, from `versions`.
+            version: a version from `list`, or its id.
             reason: stored in the tombstone: 1 to 500 printable characters.
 
         Returns:
@@ -146,21 +170,21 @@ class VersionCalls(ReadingCalls):
             UnsupportedOperationError: the storage does not promise that it keeps nothing of a deleted file.
             WriteError: a part could not be erased; there is no tombstone.
         """
-        return step(self._tree.redact(self._run, path, version, reason))
+        return step(self._tree.redact(self._run, path, version_id(version), reason))
 
-    def version_limits(self) -> Versions | None:
-        """Return how many versions the store keeps; None if it keeps none."""
-        return step(self._tree.version_limits(self._run))
-
-    def prune_versions(self) -> int:
-        """Delete the versions of this agent that the limits of `keep_versions` no longer keep; return their number.
+    def prune(self) -> int:
+        """Delete the versions of this agent that the limits of `set_limits` no longer keep; return their number.
 
         A change does the same for a few of them, so a call is needed only to free space at once. The newest version of
         each file stays, and every one that ended less than an hour ago.
         """
         return step(self._tree.prune_versions(self._run))
 
-    def keep_versions(self, limits: Versions | None) -> None:
+    def limits(self) -> Versions | None:
+        """Return how many versions the store keeps; None if it keeps none."""
+        return step(self._tree.version_limits(self._run))
+
+    def set_limits(self, limits: Versions | None) -> None:
         """Turn on that the store keeps an earlier version of each file that is replaced or deleted; None turns it off.
 
         The setting is stored for the whole store, for all agents. Other processes follow it within a minute. Versions
@@ -170,6 +194,102 @@ class VersionCalls(ReadingCalls):
             UnsupportedOperationError: the storage has no conditional write or delete, or stores no attributes.
         """
         step(self._tree.turn_versions(self._run, limits))
+
+
+class AsyncFileVersions:
+    """`FileVersions` for async callers: the same methods, awaited."""
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+
+    async def list(
+        self, path: str = "", *, limit: int | None = None, after: FileVersion | VersionId | None = None
+    ) -> tuple[FileVersion, ...]:
+        """See `FileVersions.list`."""
+        return await self._do(lambda run: self._tree.file_versions(run, path, limit, _id_of_page(after)))
+
+    async def read(self, path: str, version: FileVersion | VersionId) -> str:
+        """See `FileVersions.read`."""
+        return await self._do(lambda run: self._tree.read_version_text(run, path, version_id(version)))
+
+    async def read_bytes(self, path: str, version: FileVersion | VersionId) -> bytes:
+        """See `FileVersions.read_bytes`."""
+        return await self._do(lambda run: self._tree.read_version(run, path, version_id(version)))
+
+    async def diff(self, path: str, old: FileVersion | VersionId, new: FileVersion | VersionId | None = None) -> str:
+        """See `FileVersions.diff`."""
+        before = await self.read(path, old)
+        present = self._do(lambda run: self._tree.read_text(run, path)) if new is None else self.read(path, new)
+        return _diff(path, old, before, new, await present)
+
+    async def restore(
+        self, path: str, version: FileVersion | VersionId, *, when: SourceCondition = PRESENT
+    ) -> WriteResult:
+        """See `FileVersions.restore`."""
+        return await self._do(lambda run: self._tree.restore(run, path, version_id(version), _to_replace(when)))
+
+    async def undo(
+        self,
+        *,
+        actor: str | None = None,
+        tool_call_id: str | None = None,
+        since: float | None = None,
+        audit: str | os.PathLike[str] | LogLocation | None = None,
+        dry_run: bool = False,
+    ) -> UndoResult:
+        """See `FileVersions.undo`."""
+        selection = checked_selection(actor, tool_call_id, since)
+        agent = self._tree.agent
+        appends = None if audit is None else await in_thread(lambda: recorded_appends(audit, agent))
+        return await self._do(lambda run: undo(self._tree, run, selection, appends, dry_run))
+
+    async def redact(self, path: str, version: FileVersion | VersionId, *, reason: str) -> RedactResult:
+        """See `FileVersions.redact`."""
+        return await self._do(lambda run: self._tree.redact(run, path, version_id(version), reason))
+
+    async def prune(self) -> int:
+        """See `FileVersions.prune`."""
+        return await self._do(lambda run: self._tree.prune_versions(run))
+
+    async def limits(self) -> Versions | None:
+        """See `FileVersions.limits`."""
+        return await self._do(lambda run: self._tree.version_limits(run))
+
+    async def set_limits(self, limits: Versions | None) -> None:
+        """See `FileVersions.set_limits`."""
+        await self._do(lambda run: self._tree.turn_versions(run, limits))
+
+    def _do(self, start: Callable[[Run], Coroutine[Any, Any, T]]) -> Awaitable[T]:
+        return run_async(self._tree.backend, start)
+
+
+def version_id(version: FileVersion | VersionId) -> VersionId:
+    """Return the id of a version.
+
+    Raises:
+        AgentMemoryFileNotFoundError: a present file that was written while no versions were kept: it has no id.
+        TypeError: ``version`` is neither a `FileVersion` nor a str.
+    """
+    if isinstance(version, FileVersion):
+        if not version.id:
+            raise AgentMemoryFileNotFoundError("the present file has no version id; read() reads it", path=version.path)
+        return version.id
+    if not isinstance(version, str):
+        raise TypeError(f"version must be a FileVersion or its id, a str, not {type(version).__name__}")
+    return version
+
+
+def _id_of_page(after: FileVersion | VersionId | None) -> VersionId | None:
+    return None if after is None else version_id(after)
+
+
+def _to_replace(when: SourceCondition) -> Literal[When.ANY] | ETag:
+    checked = checked_when(when, PRESENT, by_content=False)
+    return ANY if checked is PRESENT else checked
+
+
+def _diff(path: str, old: FileVersion | VersionId, before: str, new: FileVersion | VersionId | None, after: str) -> str:
+    return unified_diff(path, version_id(old), before, "now" if new is None else version_id(new), after)
 
 
 def unified_diff(path: str, old: str, before: str, new: str, after: str) -> str:

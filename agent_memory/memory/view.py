@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Self
 from agent_memory.backend import AnyBackend, BlockingBackend, Capabilities, Uncopied
 from agent_memory.core.actor import Actor
 from agent_memory.core.conversation_marks import of_conversation, unreserved
-from agent_memory.core.flows import decode, raw_bytes, text_bytes
+from agent_memory.core.flows import content_bytes, decode, raw_bytes, text_bytes
 from agent_memory.core.hooks import Hooks
 from agent_memory.core.protected_names import ProtectedNames
-from agent_memory.core.receipts import IdempotencyKey
-from agent_memory.core.tree import Tree, checked_seconds, checked_timeout
+from agent_memory.core.tree import Tree, checked_timeout
 from agent_memory.core.tree_flows import AT_ONCE
 from agent_memory.core.versions.following import Following
 from agent_memory.core.versions.settings import Versions
@@ -109,18 +108,6 @@ class View(Uncopied):
         """
         return type(self)(replace(self._tree, timeout=checked_timeout(seconds, self._tree.backend)))
 
-    def with_idempotency_window(self, seconds: float) -> Self:
-        """Return a view whose calls with an ``idempotency_key`` keep that key used for ``seconds``; one day by default.
-
-        The time begins when the call ends, and is measured by the clocks of the processes. Then the key may be used
-        again, and a repeated call is made again. A call under way keeps its key however short the time is.
-
-        Raises:
-            ValueError: ``seconds`` is not a positive number.
-        """
-        window = replace(self._tree.window, seconds=checked_seconds("seconds", seconds))
-        return type(self)(replace(self._tree, window=window))
-
     def as_sync(self) -> AgentMemory:
         """Return the same view for sync callers; both are closed together."""
         from agent_memory.memory.blocking import AgentMemory  # a class of this base
@@ -147,14 +134,9 @@ class View(Uncopied):
         return f"<{type(self).__name__} {self._tree.top.storage or '.'!r}>"
 
 
-def as_text(content: str) -> Callable[[], bytes]:
-    """Content of a file from a text, encoded when it is needed."""
-    return partial(text_bytes, content) if content != "" else bytes
-
-
-def as_bytes(content: bytes) -> Callable[[], bytes]:
-    """Content of a file from bytes, checked when it is needed."""
-    return partial(raw_bytes, content)
+def content_of(content: str | bytes) -> Callable[[], bytes]:
+    """Content of a file from a text or bytes; it is checked and encoded when it is needed."""
+    return partial(content_bytes, content)
 
 
 def of_text(change: Callable[[str], str | None]) -> Callable[[Key, bytes], bytes | None]:
@@ -175,10 +157,3 @@ def of_bytes(change: Callable[[bytes], bytes | None]) -> Callable[[Key, bytes], 
         return None if new is None else raw_bytes(new)
 
     return changed
-
-
-def once_per(idempotency_key: str | None, fingerprint: str = "") -> IdempotencyKey | None:
-    """The idempotency key of a call; None if it has none."""
-    if idempotency_key is None:
-        return None if fingerprint == "" else IdempotencyKey("", fingerprint)  # a fingerprint needs a key
-    return IdempotencyKey(idempotency_key, fingerprint)

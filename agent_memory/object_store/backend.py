@@ -29,7 +29,7 @@ from agent_memory.backend import (
     not_found,
     refuse_larger,
     refuse_larger_append,
-    taken_name,
+    require,
 )
 from agent_memory.errors import AppendError, FileOperationError, ReadError, UnsupportedOperationError, WriteError
 from agent_memory.key import Key
@@ -155,7 +155,7 @@ class ObjectStoreBackend(Backend):
 
     async def write_with_origin(self, key: Key, data: bytes, when: WriteWhen, origin: NewOrigin | None) -> ETag:
         """See `agent_memory.backend.KeepsOrigins`."""
-        if not isinstance(when, ETag):
+        if when is ANY or when is ABSENT:
             await self._directories.claim(key)
         change = partial(self._write, key, data, when, origin)
         needed = () if when is ANY else ("create",) if when is ABSENT else ("swap",)
@@ -165,6 +165,8 @@ class ObjectStoreBackend(Backend):
         write.origin = origin
         if when is ANY:
             etag = await write.overwrite(data)
+        elif when is PRESENT:
+            etag = await self._write_over(key, data, write)
         else:
             base = None if when is ABSENT else await self._state_of(key, when, write)
             try:
@@ -173,6 +175,20 @@ class ObjectStoreBackend(Backend):
                 raise refused(key, when, beaten) from beaten
         self._keep(key, write, etag, data)
         return etag
+
+    async def _write_over(self, key: Key, data: bytes, write: Write) -> TrackedETag:
+        """Write in the place of whatever state the file has."""
+
+        async def content(base: State | None) -> bytes:
+            if base is None:
+                raise not_found(key)
+            return data
+
+        try:
+            written = await write.replace(content, await write.look(whole=False), follow=True)
+        except BeatenError as beaten:
+            raise unknown(key) from beaten
+        return written.etag
 
     async def write_copy(self, key: Key, of: Key, snapshot: Snapshot, origin: NewOrigin | None = None) -> ETag:
         """See `agent_memory.backend.WritesCopies`."""
@@ -213,7 +229,7 @@ class ObjectStoreBackend(Backend):
         self, key: Key, size: int, when: WriteWhen, origin: NewOrigin | None
     ) -> UploadInParts:
         """See `agent_memory.backend.KeepsOrigins`."""
-        if not isinstance(when, ETag):
+        if when is ANY or when is ABSENT:
             await self._directories.claim(key)
         return await self._changing(key, WriteError, partial(self._begin, key, size, when, origin))
 
@@ -258,8 +274,9 @@ class ObjectStoreBackend(Backend):
         """The state that an upload is conditional on; raises at once if the object is in another state now."""
         if isinstance(when, ETag):
             return await self._state_of(key, ETag(when.token), write)
-        if when is ABSENT and await write.look(whole=False):
-            raise taken_name(key, "file")
+        if when is not ANY:
+            seen = await write.look(whole=False)
+            require(key, ETag(seen.etag) if seen else None, when)
         return None
 
     async def append(self, key: Key, data: bytes, *, separator: bytes = b"", when: AppendWhen = ANY) -> Appended:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final, NamedTuple
 
-from agent_memory.backend import ABSENT, ANY, ETag, Key, Uncopied, WriteWhen
+from agent_memory.backend import ABSENT, ANY, PRESENT, ETag, Key, Uncopied, WriteWhen, not_found
 from agent_memory.errors import WriteError
 from agent_memory.object_store.bucket import Bucket
 from agent_memory.object_store.cleanup import Cleanup
@@ -21,7 +21,7 @@ from agent_memory.object_store.engine import (
 )
 from agent_memory.object_store.late_requests import etag_of_parts, require_another_etag
 from agent_memory.object_store.multipart import Composer
-from agent_memory.object_store.states import Base, BeatenError, State, refused
+from agent_memory.object_store.states import Base, BeatenError, State, refused, unknown
 from agent_memory.object_store.write_log import TrackedETag, WriteLog, WriteRecord
 
 UPLOAD_SECONDS: Final = 86_400.0
@@ -125,6 +125,8 @@ class UploadInParts(Uncopied):
         base: Base = begun.base
         if begun.when is ANY:
             base = ANY
+        elif begun.when is PRESENT:
+            return await self._complete_over(write, complete)
         elif begun.when is ABSENT:
             complete = partial(complete, absent=True)
         else:
@@ -133,3 +135,16 @@ class UploadInParts(Uncopied):
             return await write.complete(complete, begun.entry, begun.table, base)
         except BeatenError as beaten:
             raise refused(self._key, begun.when, beaten) from beaten
+
+    async def _complete_over(self, write: Write, complete: Callable[..., Awaitable[str]]) -> TrackedETag:
+        """Complete the upload in the place of whatever state the file has, until no other writer is faster."""
+        begun = self._begun
+        while (seen := await write.look(whole=False)) is not None:
+            request = partial(complete, if_match=seen.etag)
+            try:
+                return await write.complete(request, begun.entry, begun.table, seen)
+            except BeatenError as beaten:
+                if not beaten.certain:
+                    raise unknown(self._key) from beaten
+                await write.attempts.lose()
+        raise not_found(self._key)

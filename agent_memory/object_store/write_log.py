@@ -157,11 +157,11 @@ class WriteLog(NamedTuple):
         return {WRITERS: self.text, **{name: text for name, text in optional.items() if text}}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class TrackedETag(ETag):
     """An etag with the object's write log; None if it is not known, as in a listing."""
 
-    table: WriteLog | None = field(default=None, compare=False, repr=False)
+    table: WriteLog | None = field(default=None, repr=False)
 
 
 class Writer:

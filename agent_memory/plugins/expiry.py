@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
 from agent_memory.backend import Entry, Uncopied
+from agent_memory.core.precondition import SHA256
 from agent_memory.errors import AgentMemoryError
 from agent_memory.hookspecs import Operation, Outcome, Plugin, hookimpl
 from agent_memory.key.patterns import require_possible
@@ -109,7 +110,7 @@ class ExpiryPlugin(Plugin, Uncopied):
         try:
             content = memory.read_bytes(path)
             if self._is_expired(memory.stat(path), time.time()):
-                memory.delete(path, expected_sha256=hashlib.sha256(content).hexdigest())
+                memory.delete(path, when=SHA256(hashlib.sha256(content).hexdigest()))
         except AgentMemoryError as error:
             _log.info("the expired file %a was not deleted: %s", path, error)
 

@@ -7,12 +7,20 @@ import re
 from collections.abc import Callable, Sequence
 from typing import cast
 
-from agent_memory.core.flows import text_bytes
+from agent_memory.backend import ANY
+from agent_memory.core.flows import content_bytes, text_bytes
+from agent_memory.core.precondition import (
+    BY_MISSING,
+    SHA256,
+    DefaultCondition,
+    DeleteCondition,
+    EditCondition,
+    checked_edit,
+)
 from agent_memory.errors import (
     AgentMemoryFileNotFoundError,
     ConflictError,
     FileAlreadyExistsError,
-    InvalidContentError,
     InvalidPathError,
     ReadError,
     TakenBy,
@@ -44,21 +52,21 @@ class DictMemory:
     def read_bytes(self, path: str) -> bytes:
         return self._file(_path(path))
 
-    def write(self, path: str, content: str, *, expected_sha256: str | None = None) -> WriteResult:
-        return self._write(path, lambda: text_bytes(content), expected_sha256)
-
-    def write_bytes(self, path: str, content: bytes, *, expected_sha256: str | None = None) -> WriteResult:
-        return self._write(path, lambda: content, expected_sha256)
+    def write(self, path: str, content: str | bytes, *, when: DeleteCondition = ANY) -> WriteResult:
+        path, data = _path(path), content_bytes(content)
+        if isinstance(when, SHA256):
+            self._expect(path, when, missing=ConflictError)
+        return self._put(path, data)
 
     def create(self, path: str, content: str) -> WriteResult:
         path, data = _path(path), text_bytes(content)
         self._require_free(path)
         return self._put(path, data)
 
-    def append(self, path: str, content: str, *, expected_sha256: str | None = None) -> WriteResult:
+    def append(self, path: str, content: str, *, when: EditCondition = ANY) -> WriteResult:
         path, data = _path(path), text_bytes(content)
-        if _digest(expected_sha256) is not None:
-            self._expect(path, expected_sha256, missing=ConflictError)
+        if isinstance(when, SHA256):
+            self._expect(path, when, missing=ConflictError)
         whole = self._put(path, self.files.get(path, b"") + data)
         return WriteResult(path, whole.size, sha256(data))
 
@@ -68,21 +76,22 @@ class DictMemory:
         change: Callable[[str], str | None],
         *,
         missing: str | None = None,
-        expected_sha256: str | None = None,
+        when: EditCondition | DefaultCondition = BY_MISSING,
     ) -> WriteResult:
-        path, digest = _path(path), _digest(expected_sha256)
+        condition = checked_edit(when, missing)
+        path = _path(path)
         text_bytes(missing or "")
-        if missing is None or digest is not None:
-            self._expect(path, expected_sha256, missing=AgentMemoryFileNotFoundError)
+        if condition is not ANY:
+            self._expect(path, condition, missing=AgentMemoryFileNotFoundError)
         changed = change(self.read(path) if path in self.files else missing or "")
         if changed is not None:
             return self._put(path, text_bytes(changed))
         self.files.pop(path, None)
         return WriteResult(path, 0, "")
 
-    def delete(self, path: str, *, expected_sha256: str | None = None) -> None:
+    def delete(self, path: str, *, when: DeleteCondition = ANY) -> None:
         path = _path(path)
-        self._expect(path, expected_sha256, missing=AgentMemoryFileNotFoundError)
+        self._expect(path, when, missing=AgentMemoryFileNotFoundError)
         del self.files[path]
 
     def delete_tree(self, path: str) -> TreeResult:
@@ -142,12 +151,6 @@ class DictMemory:
         path = Key.tree().join_prefix(path).path
         return not path or bool(self._below(path))
 
-    def _write(self, path: str, content: Callable[[], bytes], expected: str | None) -> WriteResult:
-        path, data = _path(path), content()
-        if _digest(expected) is not None:
-            self._expect(path, expected, missing=ConflictError)
-        return self._put(path, data)
-
     def _put(self, path: str, data: bytes) -> WriteResult:
         if path not in self.files:
             self._require_free(path)
@@ -159,11 +162,10 @@ class DictMemory:
             raise AgentMemoryFileNotFoundError(path)
         return self.files[path]
 
-    def _expect(self, path: str, expected: str | None, missing: type[Exception]) -> None:
-        digest = _digest(expected)
+    def _expect(self, path: str, when: EditCondition, missing: type[Exception]) -> None:
         if path not in self.files:
             raise missing(path)
-        if digest not in (None, sha256(self.files[path])):
+        if isinstance(when, SHA256) and when.digest != sha256(self.files[path]):
             raise ConflictError(path)
 
     def _require_free(self, path: str) -> None:
@@ -194,9 +196,3 @@ class DictMemory:
 
 def _path(text: str) -> str:
     return Key.tree().join(text).path
-
-
-def _digest(expected: str | None) -> str | None:
-    if expected is not None and not (len(expected) == 64 and set(expected.lower()) <= set("0123456789abcdef")):
-        raise InvalidContentError(expected)
-    return expected and expected.lower()

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from agent_memory.backend import AnyBackend, ETag
+from agent_memory.core.precondition import SHA256
 from agent_memory.errors import (
     AgentMemoryFileNotFoundError,
     ConflictError,
@@ -17,6 +18,7 @@ from agent_memory.errors import (
     FileTooLargeError,
     ReadError,
 )
+from agent_memory.integrations.toolkit import record_segment, segment_text, step, sync_facade
 from agent_memory.key import encode_segment
 from agent_memory.memory import AgentMemory, AsyncAgentMemory, WriteResult
 from agent_memory.service import AgentMemoryService
@@ -47,7 +49,7 @@ class OperationsContract(ContractBase):
 
     def test_what_is_no_text_is_read_as_bytes_only(self, store: ContractStore) -> None:
         memory = store.memory()
-        memory.write_bytes("raw", b"\xff\xfe")
+        memory.write("raw", b"\xff\xfe")
         with pytest.raises(ReadError):
             memory.read("raw")
         assert memory.read_bytes("raw") == b"\xff\xfe"
@@ -55,14 +57,14 @@ class OperationsContract(ContractBase):
     def test_a_condition_on_the_content_decides(self, changing: ContractStore) -> None:
         memory = changing.memory()
         memory.write("file", "one")
-        memory.write("file", "two", expected_sha256=_sha256("one"))
-        memory.append("file", "+", expected_sha256=_sha256("two"))
-        memory.edit("file", str.upper, expected_sha256=_sha256("two+"))
+        memory.write("file", "two", when=SHA256(_sha256("one")))
+        memory.append("file", "+", when=SHA256(_sha256("two")))
+        memory.edit("file", str.upper, when=SHA256(_sha256("two+")))
         calls: list[Callable[[], object]] = [
-            lambda: memory.write("file", "lost", expected_sha256=_sha256("one")),
-            lambda: memory.append("file", "lost", expected_sha256=_sha256("one")),
-            lambda: memory.edit("file", str.lower, expected_sha256=_sha256("one")),
-            lambda: memory.write("missing", "lost", expected_sha256=_sha256("")),
+            lambda: memory.write("file", "lost", when=SHA256(_sha256("one"))),
+            lambda: memory.append("file", "lost", when=SHA256(_sha256("one"))),
+            lambda: memory.edit("file", str.lower, when=SHA256(_sha256("one"))),
+            lambda: memory.write("missing", "lost", when=SHA256(_sha256(""))),
         ]
         for call in calls:
             with pytest.raises(ConflictError):
@@ -72,28 +74,28 @@ class OperationsContract(ContractBase):
     def test_a_version_decides(self, changing: ContractStore) -> None:
         memory = changing.memory()
         first = _etag(memory.write("file", "one"))
-        second = _etag(memory.write("file", "two", expected_version=first))
+        second = _etag(memory.write("file", "two", when=first))
         calls: list[Callable[[], object]] = [
-            lambda: memory.write("file", "lost", expected_version=first),
-            lambda: memory.append("file", "lost", expected_version=first),
-            lambda: memory.edit("file", str.upper, expected_version=first),
-            lambda: memory.write("file", "lost", expected_version=ETag("of another storage")),
-            lambda: memory.write("missing", "lost", expected_version=second),
+            lambda: memory.write("file", "lost", when=first),
+            lambda: memory.append("file", "lost", when=first),
+            lambda: memory.edit("file", str.upper, when=first),
+            lambda: memory.write("file", "lost", when=ETag("of another storage")),
+            lambda: memory.write("missing", "lost", when=second),
         ]
         for call in calls:
             with pytest.raises(ConflictError):
                 call()
         assert memory.read("file") == "two"
-        third = _etag(memory.edit("file", str.upper, expected_version=second))
-        assert memory.append("file", "+", expected_version=third).size == 4
+        third = _etag(memory.edit("file", str.upper, when=second))
+        assert memory.append("file", "+", when=third).size == 4
 
     def test_a_version_decides_about_a_delete(self, deleting: ContractStore) -> None:
         memory = deleting.memory()
         first = _etag(memory.write("file", "one"))
         second = _etag(memory.write("file", "two"))
         with pytest.raises(ConflictError):
-            memory.delete("file", expected_version=first)
-        memory.delete("file", expected_version=second)
+            memory.delete("file", when=first)
+        memory.delete("file", when=second)
         assert memory.list() == ()
 
     def test_an_edit_creates_a_missing_file(self, creating: ContractStore) -> None:
@@ -117,8 +119,8 @@ class OperationsContract(ContractBase):
     def test_several_files_are_read_and_missing_ones_are_left_out(self, store: ContractStore) -> None:
         memory = store.memory()
         memory.write("a", "1")
-        memory.write_bytes("b", b"\xff")
-        assert memory.read_many_bytes(["b", "c", "a"], missing_ok=True) == {"b": b"\xff", "a": b"1"}
+        memory.write("b", b"\xff")
+        assert memory.read_many(["b", "c", "a"], missing_ok=True, bytes=True) == {"b": b"\xff", "a": b"1"}
         with pytest.raises(AgentMemoryFileNotFoundError):
             memory.read_many(["a", "c"])
 
@@ -141,40 +143,40 @@ class OperationsContract(ContractBase):
 
     def test_a_call_with_an_idempotency_key_is_made_once(self, changing: ContractStore) -> None:
         memory = changing.memory()
-        first = memory.append("log", "line\n", idempotency_key="append")
-        assert memory.append("log", "line\n", idempotency_key="append")[:3] == first[:3]
-        assert memory.edit("log", str.upper, idempotency_key="edit").size == 5
+        first = memory.once("append").append("log", "line\n")
+        assert memory.once("append").append("log", "line\n") == first
+        assert memory.once("edit").edit("log", str.upper).size == 5
         memory.write("log", "later")
-        memory.edit("log", str.upper, idempotency_key="edit")
+        memory.once("edit").edit("log", str.upper)
         with pytest.raises(ConflictError):
-            memory.append("log", "another line\n", idempotency_key="append")
+            memory.once("append").append("log", "another line\n")
         assert memory.read("log") == "later"
         assert [str(entry) for entry in memory.list()] == ["log"]
 
     def test_of_racing_calls_with_one_idempotency_key_one_is_made(self, changing: ContractStore) -> None:
         memory = changing.memory()
         with ThreadPoolExecutor(4) as threads:
-            results = list(threads.map(lambda _: memory.append("log", "line\n", idempotency_key="k")[:3], range(8)))
+            results = list(threads.map(lambda _: memory.once("k").append("log", "line\n"), range(8)))
         assert results == [results[0]] * 8
         assert memory.read("log") == "line\n"
 
     def test_any_text_names_a_file_and_is_found_again(self, creating: ContractStore) -> None:
-        memory = creating.memory()
-        for text in ("thread:1/ä", "記" * 200, "x" * 300):
-            segment = memory.record_segment(text, ".json")
-            memory.write(f"threads/{segment}", "x")
-            assert memory.segment_text(memory.record_segment(text)) == text
-        names = [entry.key.name for entry in memory.list("threads")]
-        assert {memory.segment_text(name, ".json") for name in names} == {"thread:1/ä", "記" * 200, "x" * 300}
+        memory = sync_facade(creating.memory())
+        texts = ("thread:1/ä", "記" * 200, "x" * 300)
+        for text in texts:
+            step(memory.write(f"threads/{step(record_segment(memory, text, '.json'))}", "x"))
+            assert step(segment_text(memory, step(record_segment(memory, text)))) == text
+        names = [entry.key.name for entry in step(memory.list("threads"))]
+        assert {step(segment_text(memory, name, ".json")) for name in names} == {*texts}
         with pytest.raises(AgentMemoryFileNotFoundError):
-            memory.segment_text(encode_segment("y" * 300))
+            step(segment_text(memory, encode_segment("y" * 300)))
 
     def test_a_condition_on_the_content_decides_about_a_delete(self, deleting: ContractStore) -> None:
         memory = deleting.memory()
         memory.write("file", "one")
         with pytest.raises(ConflictError):
-            memory.delete("file", expected_sha256=_sha256("two"))
-        memory.delete("file", expected_sha256=_sha256("one"))
+            memory.delete("file", when=SHA256(_sha256("two")))
+        memory.delete("file", when=SHA256(_sha256("one")))
         assert memory.list() == ()
 
     def test_a_rename_moves_and_never_overwrites_or_is_refused(self, creating: ContractStore) -> None:

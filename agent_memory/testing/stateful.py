@@ -10,6 +10,7 @@ import itertools
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any, ClassVar, Literal, TypeAlias
 from unittest import TestCase
 
@@ -17,7 +18,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
-from agent_memory.backend import AnyBackend, Entry
+from agent_memory.backend import ANY, AnyBackend, Entry
+from agent_memory.core.precondition import SHA256
 from agent_memory.errors import AgentMemoryError, ConflictError, FileAlreadyExistsError, PartialOperationError
 from agent_memory.key import Key
 from agent_memory.memory import AgentMemory, TreeResult, WriteResult
@@ -40,7 +42,7 @@ _texts = st.sampled_from(["", "x", "line\n", "one\r\ntwo", "a\x1eb\u2028c", "\0"
     max_size=30
 )
 _bytes = st.sampled_from([b"", b"\xff", b"x", b"line\n"]) | st.binary(max_size=30)
-_digests = st.sampled_from(["none", "none", "right", "right", "RIGHT", "wrong", "malformed"])
+_digests = st.sampled_from(["none", "none", "right", "right", "RIGHT", "wrong"])
 _changes = st.sampled_from(["same", "upper", "add", "empty", "delete", "surrogate", "fail"])
 _missing = st.none() | st.sampled_from(["", "x", "\ud800"])
 _after = st.none() | st.sampled_from(["", *_PATHS])
@@ -73,13 +75,13 @@ class MemoryMachine(RuleBasedStateMachine):
 
     @rule(path=_paths, content=_texts, digest=_digests)
     def write(self, path: str, content: str, digest: str) -> None:
-        expected = self._digest(path, digest)
-        self._same(lambda memory: memory.write(path, content, expected_sha256=expected))
+        when = self._when(path, digest)
+        self._same(lambda memory: memory.write(path, content, when=when))
 
     @rule(path=_paths, content=_bytes, digest=_digests)
     def write_bytes(self, path: str, content: bytes, digest: str) -> None:
-        expected = self._digest(path, digest)
-        self._same(lambda memory: memory.write_bytes(path, content, expected_sha256=expected))
+        when = self._when(path, digest)
+        self._same(lambda memory: memory.write(path, content, when=when))
 
     @rule(path=_paths, content=_texts)
     def create(self, path: str, content: str) -> None:
@@ -87,18 +89,20 @@ class MemoryMachine(RuleBasedStateMachine):
 
     @rule(path=_paths, content=_texts, digest=_digests)
     def append(self, path: str, content: str, digest: str) -> None:
-        expected = self._digest(path, digest)
-        self._same(lambda memory: memory.append(path, content, expected_sha256=expected))
+        when = self._when(path, digest)
+        self._same(lambda memory: memory.append(path, content, when=when))
 
     @rule(path=_paths, change=_changes, missing=_missing, digest=_digests)
     def edit(self, path: str, change: str, missing: str | None, digest: str) -> None:
-        expected = self._digest(path, digest)
-        self._same(lambda memory: memory.edit(path, _CHANGES[change], missing=missing, expected_sha256=expected))
+        arguments: dict[str, Any] = {"missing": missing} if missing is not None else {}
+        if missing is None and (when := self._when(path, digest)) is not ANY:
+            arguments = {"when": when}
+        self._same(lambda memory: memory.edit(path, _CHANGES[change], **arguments))
 
     @rule(path=_paths, digest=_digests)
     def delete(self, path: str, digest: str) -> None:
-        expected = self._digest(path, digest)
-        self._same(lambda memory: memory.delete(path, expected_sha256=expected))
+        when = self._when(path, digest)
+        self._same(lambda memory: memory.delete(path, when=when))
 
     @rule(path=_prefixes)
     def delete_tree(self, path: str) -> None:
@@ -152,10 +156,12 @@ class MemoryMachine(RuleBasedStateMachine):
         self._agreed = outcomes == [expected] * len(outcomes)
         assert self._agreed, f"{outcomes} instead of {expected}"
 
-    def _digest(self, path: str, kind: str) -> str | None:
+    def _when(self, path: str, kind: str) -> Any:
+        if kind == "none":
+            return ANY
         name = path if path in self.model.files else ""
         right = sha256(self.model.files.get(name, b""))
-        return {"none": None, "right": right, "RIGHT": right.upper(), "wrong": sha256(b"wrong")}.get(kind, "malformed")
+        return SHA256({"right": right, "RIGHT": right.upper(), "wrong": sha256(b"wrong")}[kind])
 
 
 def check_against_model(*backends: AnyBackend, examples: int = 100, steps: int = 50) -> None:
@@ -254,7 +260,7 @@ def _comparable(result: object) -> object:
     if isinstance(result, Entry):
         return result.path, result.size, result.is_directory
     if isinstance(result, WriteResult):
-        return result._replace(etag=None)
+        return replace(result, etag=None)
     if isinstance(result, tuple):
         return tuple(_comparable(item) for item in result)
     return result

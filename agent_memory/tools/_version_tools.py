@@ -69,21 +69,21 @@ class VersionTools(Uncopied):
 
     async def _list(self, path: str, file: str, values: Values) -> ToolResult:
         after = None if "after" not in values else shown(str(values["after"]))
-        found = await self._memory.versions(file, limit=_SHOWN, after=after)
+        found = await self._memory.versions.list(file, limit=_SHOWN, after=after)
         lines = [_line(version) for version in found]
         if len(found) == _SHOWN:
             lines.append(f"[There may be more: call again with after={found[-1].id}]")
-        if not lines and await self._memory.version_limits() is None:
+        if not lines and await self._memory.versions.limits() is None:
             lines = ["This store keeps no versions."]
         return ToolResult("\n".join(lines) or f"No versions of {path} are kept.")
 
     async def _show(self, path: str, file: str, version: str) -> ToolResult:
-        text = ModelText(await self._memory.read_version(file, version)).text
+        text = ModelText(await self._memory.versions.read(file, version)).text
         return ToolResult(cut(text, MAX_CHARACTERS) or f"Version {version} of {path} is empty.")
 
     async def _restore(self, path: str, file: str, version: str) -> ToolResult:
         try:
-            await self._memory.restore(file, version)
+            await self._memory.versions.restore(file, version)
         except FileAlreadyExistsError as error:
             raise ToolRefusal(f"Error: {path}: {error.args[0]}") from None
         return ToolResult(f"{path} has the text of version {version} again.")

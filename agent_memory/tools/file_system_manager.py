@@ -6,7 +6,7 @@ import os
 from collections.abc import Collection
 from typing import Final, Self
 
-from agent_memory.backend import Uncopied
+from agent_memory.backend import PRESENT, Uncopied
 from agent_memory.core.sync_facade import step, sync_facade
 from agent_memory.errors import (
     AgentMemoryFileNotFoundError,
@@ -46,7 +46,7 @@ class _Manager(Uncopied):
         await self._permit(path)
         block = _BLOCK + content if isinstance(content, str) else content  # `append` refuses content that is not text
         try:
-            return await self._memory.append(path, block, must_exist=True)
+            return await self._memory.append(path, block, when=PRESENT)
         except FileAlreadyExistsError as error:  # a directory, or a name below a file: no such file exists
             raise AgentMemoryFileNotFoundError("no such file", path=path) from error
 

@@ -78,26 +78,26 @@ def said(*messages: str) -> bytes:
 
 
 def test_malformed_lines_are_skipped(memory: AgentMemory, conversation: ConversationMemory) -> None:
-    memory.write_bytes(HISTORY, line("first") + BAD + line("second") + BAD + line("third"))
+    memory.write(HISTORY, line("first") + BAD + line("second") + BAD + line("third"))
     history = conversation.load_history()
     assert contents(history) == ["first", "second", "third"]
     assert history.skipped == 2 * len(BAD_LINES)
 
 
 def test_last_n_gives_the_last_n_valid_messages(memory: AgentMemory, conversation: ConversationMemory) -> None:
-    memory.write_bytes(HISTORY, line("first") + line("second") + BAD + line("third") + BAD)
+    memory.write(HISTORY, line("first") + line("second") + BAD + line("third") + BAD)
     assert contents(conversation.load_history(2)) == ["second", "third"]
 
 
 def test_one_malformed_line_does_not_prevent_loading_subsequent_valid_messages(
     memory: AgentMemory, conversation: ConversationMemory
 ) -> None:
-    memory.write_bytes(HISTORY, b"{torn" + b"\n" + lines(100))
+    memory.write(HISTORY, b"{torn" + b"\n" + lines(100))
     assert contents(conversation.load_history()) == [f"{number}" for number in range(100)]
 
 
 def test_invalid_utf8_bytes_do_not_crash_history_load(memory: AgentMemory, conversation: ConversationMemory) -> None:
-    memory.write_bytes(HISTORY, bytes(range(128, 256)) * 10 + b"\n" + line("valid") + b"\xc3")
+    memory.write(HISTORY, bytes(range(128, 256)) * 10 + b"\n" + line("valid") + b"\xc3")
     for last_n in (None, 5):
         history = conversation.load_history(last_n)
         assert (contents(history), history.skipped) == (["valid"], 2)
@@ -134,7 +134,7 @@ def test_cron_jobs_that_do_not_parse_load_as_an_empty_list_with_a_warning(
     memory: AgentMemory, conversation: ConversationMemory, caplog: pytest.LogCaptureFixture
 ) -> None:
     for stored in WRONG_JOBS:
-        memory.write_bytes(JOBS, stored)
+        memory.write(JOBS, stored)
         assert conversation.load_cron_jobs() == []
         (warning,) = warnings(caplog)
         assert warning.startswith(f"WARNING {JOBS}: ")
@@ -176,7 +176,7 @@ def test_build_messages_failure_still_yields_a_usable_context(
     root: Root, kind: Kind, operation: str, path: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     opened(root).write(MEMORY, "I like tea")
-    opened(root).write_bytes(HISTORY, line("before"))
+    opened(root).write(HISTORY, line("before"))
     context = kind(root, Failing(operation, path)).context
     built = context.build_messages("Be kind.", "Hello")
     assert [(message.role, message.content) for message in built] == [("system", "Be kind."), ("user", "Hello")]
@@ -187,7 +187,7 @@ def test_build_messages_failure_still_yields_a_usable_context(
 def test_a_memory_document_that_is_not_utf8_degrades_the_context(
     memory: AgentMemory, conversation: ConversationMemory
 ) -> None:
-    memory.write_bytes(MEMORY, b"\xff")
+    memory.write(MEMORY, b"\xff")
     built = MemoryContext(conversation).build_messages("Be kind.", "Hello")
     assert (contents(built), built.degraded) == (["Be kind.", "Hello"], True)
 
@@ -212,30 +212,30 @@ def test_a_context_that_works_is_not_degraded(root: Root, kind: Kind) -> None:
 
 
 def test_the_earliest_matches_come_first(memory: AgentMemory, search: Search) -> None:
-    memory.write_bytes(HISTORY, said("user: tea one", "user: tea two", "user: tea three"))
+    memory.write(HISTORY, said("user: tea one", "user: tea two", "user: tea three"))
     output = search("tea", max_results=2).output
     assert [row for row in output.splitlines() if row.startswith("**")] == ["**USER: tea one**", "**USER: tea two**"]
 
 
 def test_search_shows_the_message_after_the_last_match(memory: AgentMemory, search: Search) -> None:
-    memory.write_bytes(HISTORY, said("user: tea", "assistant: with milk?", "user: tea again"))
+    memory.write(HISTORY, said("user: tea", "assistant: with milk?", "user: tea again"))
     assert "ASSISTANT: with milk?" in search("tea", max_results=1).output
 
 
 def test_context_is_the_adjacent_message_of_any_role(memory: AgentMemory, search: Search) -> None:
-    memory.write_bytes(HISTORY, said("user: far", "tool: near", "user: tea", "system: near", "assistant: far"))
+    memory.write(HISTORY, said("user: far", "tool: near", "user: tea", "system: near", "assistant: far"))
     assert search("tea").output == "## Match 1 — [unknown / unknown] | 2026-03-01 12:02\n\n**USER: tea**\n---"
 
 
 def test_an_adjacent_message_without_content_is_not_shown(memory: AgentMemory, search: Search) -> None:
-    memory.write_bytes(HISTORY, said("user: far", "assistant: ", "user: tea", "user: "))
+    memory.write(HISTORY, said("user: far", "assistant: ", "user: tea", "user: "))
     assert search("tea").output.splitlines()[2:] == ["**USER: tea**", "---"]
 
 
 def test_only_users_and_assistants_match(memory: AgentMemory, search: Search) -> None:
-    memory.write_bytes(HISTORY, said("tool: tea", "system: tea", "User: tea"))
+    memory.write(HISTORY, said("tool: tea", "system: tea", "User: tea"))
     assert search("tea") == ToolResult("No matches found for 'tea'.")
-    memory.write_bytes(HISTORY, said("user: tea", "assistant: tea"))
+    memory.write(HISTORY, said("user: tea", "assistant: tea"))
     assert search("tea").output.count("## Match") == 2
 
 
@@ -250,7 +250,7 @@ def test_the_days_limit_drops_old_messages_from_matches_and_from_context(memory:
 
 
 def test_max_results_is_clamped(memory: AgentMemory, search: Search) -> None:
-    memory.write_bytes(HISTORY, lines(60).replace(b'"content": "', b'"content": "tea '))
+    memory.write(HISTORY, lines(60).replace(b'"content": "', b'"content": "tea '))
     assert search("tea").output.count("## Match") == 10
     for asked, given in [(-1, 1), (0, 1), (1, 1), (50, 50), (51, 50), (10**30, 50), (None, 10)]:
         assert search("tea", max_results=asked).output.count("## Match") == given
@@ -258,7 +258,7 @@ def test_max_results_is_clamped(memory: AgentMemory, search: Search) -> None:
 
 def test_the_output_has_the_documented_format_word_for_word(memory: AgentMemory, search: Search) -> None:
     long = "é" * 300
-    memory.write_bytes(
+    memory.write(
         HISTORY,
         line("Before", timestamp="2026-03-01T08:59:59")
         + line("a TEA", timestamp="2026-03-01T09:00:00", channel="matrix", sender_id="@alex:matrix.org")
@@ -290,5 +290,5 @@ def test_a_query_is_required(search: Search) -> None:
 
 
 def test_malformed_lines_do_not_crash_search_history(memory: AgentMemory, search: Search) -> None:
-    memory.write_bytes(HISTORY, BAD + line("before") + BAD + line("find me") + BAD + line("after") + BAD)
+    memory.write(HISTORY, BAD + line("before") + BAD + line("find me") + BAD + line("after") + BAD)
     assert search("find me").output.splitlines()[2:] == ["USER: before", "**USER: find me**", "USER: after", "---"]

@@ -17,6 +17,7 @@ from agent_memory import (
     InvalidAgentIdError,
     InvalidPathError,
     PathTraversalError,
+    WriteResult,
 )
 from tests.support.servers import Root
 
@@ -100,13 +101,14 @@ def test_every_operation_refuses_a_path_outside_the_agents_directory_and_changes
 
 def test_write_creates_the_file_with_the_content_and_returns_a_success_status(service: AgentMemoryService) -> None:
     result = service.write_memory_file("agent-1", "deep/er/notes.md", "new")
-    assert result[:3] == ("deep/er/notes.md", 3, SHA256_OF_NEW)
+    assert result == WriteResult("deep/er/notes.md", 3, SHA256_OF_NEW, result.etag)
     assert service.read_memory_file("agent-1", "deep/er/notes.md") == "new"
 
 
 def test_write_overwrites_the_file_with_the_content_and_returns_a_success_status(service: AgentMemoryService) -> None:
     service.write_memory_file("agent-1", "notes.md", "a longer text that was here before")
-    assert service.write_memory_file("agent-1", "notes.md", "new")[:3] == ("notes.md", 3, SHA256_OF_NEW)
+    result = service.write_memory_file("agent-1", "notes.md", "new")
+    assert result == WriteResult("notes.md", 3, SHA256_OF_NEW, result.etag)
     assert service.read_memory_file("agent-1", "notes.md") == "new"
 
 
@@ -119,12 +121,14 @@ def test_write_outside_the_agents_directory_writes_no_file(service: AgentMemoryS
 
 def test_append_adds_to_an_existing_file_and_returns_a_success_status(service: AgentMemoryService) -> None:
     service.write_memory_file("agent-1", "log.txt", "one\n")
-    assert service.append_to_memory_file("agent-1", "log.txt", "new")[:3] == ("log.txt", 7, SHA256_OF_NEW)
+    result = service.append_to_memory_file("agent-1", "log.txt", "new")
+    assert result == WriteResult("log.txt", 7, SHA256_OF_NEW, result.etag)
     assert service.read_memory_file("agent-1", "log.txt") == "one\nnew"
 
 
 def test_append_creates_a_file_that_does_not_exist_and_returns_a_success_status(service: AgentMemoryService) -> None:
-    assert service.append_to_memory_file("agent-1", "a/log.txt", "new")[:3] == ("a/log.txt", 3, SHA256_OF_NEW)
+    result = service.append_to_memory_file("agent-1", "a/log.txt", "new")
+    assert result == WriteResult("a/log.txt", 3, SHA256_OF_NEW, result.etag)
     assert service.read_memory_file("agent-1", "a/log.txt") == "new"
 
 

@@ -29,7 +29,7 @@ B = TypeVar("B", MemoryBackend, LocalBackend)
 
 def with_versions(backend: B) -> B:
     """The backend of a store that keeps versions, which every memory on it follows."""
-    AgentMemory.open(backend).keep_versions(Versions())
+    AgentMemory.open(backend).versions.set_limits(Versions())
     return backend
 
 

@@ -71,7 +71,7 @@ class TestMinistackWithVersions(TestMinistack):
     @pytest.fixture
     def backend(self, opened: Open, url: str) -> AnyBackend:
         backend = opened(url)
-        AgentMemory.open(backend).keep_versions(Versions())
+        AgentMemory.open(backend).versions.set_limits(Versions())
         return backend
 
 

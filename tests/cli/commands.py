@@ -98,7 +98,7 @@ def seed_versions(url: str) -> None:
         for agent in ("ann", "default"):
             service.write_memory_file(agent, "kept.md", f"of {agent}")
             service.write_memory_file(agent, "kept.md", "changed")
-        service.agent("ann").keep_versions(None)
+        service.agent("ann").versions.set_limits(None)
 
 
 def done(run: Run, tmp_path: Path, *args: str) -> tuple[int, str, dict[str, bytes]]:

@@ -44,7 +44,7 @@ def test_a_host_file_is_stored_byte_for_byte(run: Run, tmp_path: Path) -> None:
 def test_read_prints_exactly_the_bytes(run: Run) -> None:
     data = bytes(range(256))
     with AgentMemoryService(".agent-memory") as service:
-        service.agent("default").write_bytes("raw", data)
+        service.agent("default").write("raw", data)
     assert run("read", "raw").stdout_bytes == data
     document = json.loads(run("read", "raw", "--json").stdout)
     assert base64.b64decode(document["content_base64"]) == data

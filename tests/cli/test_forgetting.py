@@ -239,7 +239,7 @@ def test_a_server_without_versions_is_told(run: Run, ministack: S3Server) -> Non
         with AgentMemoryService(url, storage_options=ministack.options, versions=Versions()) as service:
             service.write_memory_file("bob", "a.md", "x")
             service.write_memory_file("bob", "a.md", "y")
-            (_, earlier) = service.agent("bob").versions("a.md")
+            (_, earlier) = service.agent("bob").versions.list("a.md")
         told = "no earlier versions were looked for: the server says that it has none"
         store = ("--url", url, *given, "--agent", "bob")
         redacted = run(*store, "redact", "a.md", earlier.id, "--reason", "a key", "--yes")

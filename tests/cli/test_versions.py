@@ -10,7 +10,8 @@ from collections.abc import Callable
 import pytest
 from click.testing import Result
 
-from agent_memory import AgentMemory
+from agent_memory import AgentMemory, FileVersion
+from agent_memory.memory import FileVersions
 from agent_memory_local import LocalBackend
 
 Run = Callable[..., Result]
@@ -106,14 +107,14 @@ def test_a_version_that_is_too_large_to_be_searched_is_named(stored: Run, monkey
 def test_a_version_that_goes_during_a_search_is_passed_over(stored: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     stored("write", "b.md", "two\n")
     stored("rm", "b.md")
-    read = AgentMemory.read_version_bytes
+    read = FileVersions.read_bytes
 
-    def read_late(memory: AgentMemory, path: str, version: str) -> bytes:
+    def read_late(versions: FileVersions, path: str, version: FileVersion | str) -> bytes:
         if path == "notes/a.md":
-            memory.forget("notes/a.md")
-        return read(memory, path, version)
+            AgentMemory(versions._tree).forget("notes/a.md")
+        return read(versions, path, version)
 
-    monkeypatch.setattr(AgentMemory, "read_version_bytes", read_late)
+    monkeypatch.setattr(FileVersions, "read_bytes", read_late)
     found = stored("versions", "--containing", "two")
     assert (found.exit_code, [line.split("  ")[-1] for line in found.stdout.splitlines()]) == (0, ["b.md"])
 

@@ -37,7 +37,7 @@ def files(run: Run) -> None:
 
 def put(path: str, data: bytes) -> None:
     with AgentMemoryService(".agent-memory") as service:
-        service.agent("default").write_bytes(path, data)
+        service.agent("default").write(path, data)
 
 
 def test_view_shows_a_person_the_files_of_a_conversation(run: Run) -> None:

@@ -46,7 +46,7 @@ def here(tmp_path: Path) -> Path:
         memory = service.agent("default")
         memory.write("a.md", "a")
         memory.write("notes/b.md", "b")
-        memory.write_bytes("photo.png", b"\x89PNG\xff\xfe")
+        memory.write("photo.png", b"\x89PNG\xff\xfe")
         memory.write("history.jsonl", f'{Message("user", "tea").to_line()}\n{{"role"\n')
         memory.write("large.md", "x" * 1_000_000)
     (tmp_path / "disk").mkdir()

@@ -68,7 +68,7 @@ def test_an_exchange_is_the_users_message_and_the_final_text() -> None:
 
 
 def test_a_refused_append_stores_none_of_its_messages(root: Root) -> None:
-    opened(root).write_bytes(HISTORY, line("before"))
+    opened(root).write(HISTORY, line("before"))
     with pytest.raises(OperationDenied):
         ConversationMemory(opened(root, Failing("append", HISTORY))).append_messages(MANY)
     assert opened(root).read_bytes(HISTORY) == line("before")
@@ -76,7 +76,7 @@ def test_a_refused_append_stores_none_of_its_messages(root: Root) -> None:
 
 def test_an_append_does_not_change_the_existing_content(root: Root) -> None:
     before = b"\xff garbage\r\n\n" + line("a") + b"torn"
-    opened(root).write_bytes(HISTORY, before)
+    opened(root).write(HISTORY, before)
     ConversationMemory(opened(root)).append_messages(MANY)
     assert opened(root).read_bytes(HISTORY).startswith(before + b"\n{")
 

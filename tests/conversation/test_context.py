@@ -58,14 +58,14 @@ def test_a_blank_memory_document_is_omitted(memory: AgentMemory, context: Memory
 
 
 def test_the_history_is_between_the_prompt_and_the_users_message(memory: AgentMemory, context: MemoryContext) -> None:
-    memory.write_bytes(HISTORY, lines(100))
+    memory.write(HISTORY, lines(100))
     expected = [f"{number}" for number in range(20, 100)]
     assert contents(context.build_messages(SYSTEM, "Hello")) == [SYSTEM, *expected, "Hello"]
 
 
 @pytest.mark.parametrize(("last_n", "expected"), [(0, []), (1, ["2"]), (2, ["1", "2"]), (5, ["0", "1", "2"])])
 def test_last_n_limits_the_history_in_a_context(memory: AgentMemory, last_n: int, expected: list[str]) -> None:
-    memory.write_bytes(HISTORY, lines(3))
+    memory.write(HISTORY, lines(3))
     context = MemoryContext(ConversationMemory(memory), last_n=last_n)
     assert contents(context.build_messages(SYSTEM, "Hello")) == [SYSTEM, *expected, "Hello"]
 
@@ -88,7 +88,7 @@ def test_last_n_limits_the_history_in_a_context(memory: AgentMemory, last_n: int
 def test_a_message_of_a_channel_is_labelled_with_its_channel_and_sender(
     memory: AgentMemory, context: MemoryContext, stored: bytes, shown: str
 ) -> None:
-    memory.write_bytes(HISTORY, stored)
+    memory.write(HISTORY, stored)
     _, message, _ = context.build_messages(SYSTEM, "Hello")
     assert message.content == shown
 
@@ -114,7 +114,7 @@ def test_only_the_content_of_a_labelled_message_changes(memory: AgentMemory, con
 
 
 def test_a_line_of_another_shape_is_omitted_from_the_context(memory: AgentMemory, context: MemoryContext) -> None:
-    memory.write_bytes(HISTORY, line("a") + line("b", channel="tg", sender_id=["42"]) + line("c"))
+    memory.write(HISTORY, line("a") + line("b", channel="tg", sender_id=["42"]) + line("c"))
     built = context.build_messages(SYSTEM, "Hello")
     assert (contents(built), built.degraded) == ([SYSTEM, "a", "c", "Hello"], False)
 

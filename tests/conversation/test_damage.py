@@ -20,7 +20,7 @@ BLANK = [b"", b" \r", b"\t"]
 
 def history(*lines: bytes) -> AgentMemory:
     memory = AgentMemory.open("memory://")
-    memory.write_bytes(HISTORY, b"\n".join(lines))
+    memory.write(HISTORY, b"\n".join(lines))
     return memory
 
 
@@ -59,7 +59,7 @@ def test_a_byte_order_mark_hides_no_first_message_and_stays() -> None:
 
 def test_the_document_in_a_prompt_has_no_mark_and_unix_ends() -> None:
     memory = AgentMemory.open("memory://")
-    memory.write_bytes(MEMORY, b"\xef\xbb\xbfone\r\ntwo")
+    memory.write(MEMORY, b"\xef\xbb\xbfone\r\ntwo")
     (system, _) = MemoryContext(ConversationMemory(memory)).build_messages("Hello.", "Hi.")
     assert system.content == "Hello.\n\n## Your Memory\n\none\ntwo"
     assert ConversationMemory(memory).load_global_memory() == "\ufeffone\r\ntwo"

@@ -46,7 +46,7 @@ def root(request: pytest.FixtureRequest, tmp_path: Path) -> Root:
 
 def stored(data: bytes) -> ConversationMemory:
     memory = AgentMemory.open(MemoryBackend())
-    memory.write_bytes(HISTORY, data)
+    memory.write(HISTORY, data)
     return ConversationMemory(memory)
 
 
@@ -70,7 +70,7 @@ def test_load_history_counts_all_skipped_lines(case: tuple[bytes, str]) -> None:
 
 @sync_and_async
 def test_the_last_messages_are_given_oldest_first(root: Root, kind: Kind) -> None:
-    opened(root).write_bytes(HISTORY, lines(5))
+    opened(root).write(HISTORY, lines(5))
     conversation = kind(root).conversation
     for last_n, expected in [(None, "01234"), (-1, ""), (0, ""), (1, "4"), (3, "234"), (5, "01234"), (10**30, "01234")]:
         assert contents(conversation.load_history(last_n)) == list(expected)
@@ -104,7 +104,7 @@ def test_messages_at_block_borders_are_neither_lost_nor_given_twice(length: int,
 def test_the_last_messages_of_a_large_history_are_read_from_its_end(
     memory: AgentMemory, conversation: ConversationMemory
 ) -> None:
-    memory.write_bytes(HISTORY, b"bad\n" * 1000 + lines(3000, 1000))
+    memory.write(HISTORY, b"bad\n" * 1000 + lines(3000, 1000))
     history = conversation.load_history(200)
     assert contents(history) == [f"{number}" for number in range(2800, 3000)]
     assert history.skipped == 0, "it was read from its beginning"
@@ -117,7 +117,7 @@ def test_the_last_messages_of_a_large_history_are_read_from_its_end(
 def test_skipped_lines_are_counted_and_logged_in_one_warning_per_call(
     root: Root, kind: Kind, caplog: pytest.LogCaptureFixture
 ) -> None:
-    opened(root).write_bytes(HISTORY, b"first bad\n\n \r\n" + line("a") + b"\xffbad\n" + line("b") + b"{\n")
+    opened(root).write(HISTORY, b"first bad\n\n \r\n" + line("a") + b"\xffbad\n" + line("b") + b"{\n")
     conversation = kind(root).conversation
     for last_n, skipped, preview in [(None, 3, "first bad"), (1, 1, "{"), (2, 2, "{")]:
         history = conversation.load_history(last_n)
@@ -153,7 +153,7 @@ def test_a_preview_has_at_most_80_printable_characters(bad: bytes, caplog: pytes
 
 @sync_and_async
 def test_iter_history_equals_load_history(root: Root, kind: Kind) -> None:
-    opened(root).write_bytes(HISTORY, b"bad\n" + lines(2500, 1000) + b"torn")
+    opened(root).write(HISTORY, b"bad\n" + lines(2500, 1000) + b"torn")
     conversation = kind(root).conversation
     assert list(conversation.iter_history()) == conversation.load_history()
 
@@ -161,7 +161,7 @@ def test_iter_history_equals_load_history(root: Root, kind: Kind) -> None:
 def test_iter_history_includes_messages_appended_during_the_iteration(
     root: Root, memory: AgentMemory, conversation: ConversationMemory
 ) -> None:
-    memory.write_bytes(HISTORY, lines(2500, 1000))
+    memory.write(HISTORY, lines(2500, 1000))
     found: list[str] = []
     with opened(root) as other, ThreadPoolExecutor(1) as somebody_else:
         for message in conversation.iter_history():
@@ -172,7 +172,7 @@ def test_iter_history_includes_messages_appended_during_the_iteration(
 
 
 def test_iter_history_continues_after_a_torn_line(memory: AgentMemory, conversation: ConversationMemory) -> None:
-    memory.write_bytes(HISTORY, line("a") + b"torn")
+    memory.write(HISTORY, line("a") + b"torn")
     found: list[str] = []
     for message in conversation.iter_history():
         if message.content == "a":
@@ -182,7 +182,7 @@ def test_iter_history_continues_after_a_torn_line(memory: AgentMemory, conversat
 
 
 def test_iter_history_counts_each_skipped_line_when_it_reaches_it(memory: AgentMemory) -> None:
-    memory.write_bytes(HISTORY, b"bad\n" + lines(2500, 1000) + b"torn")
+    memory.write(HISTORY, b"bad\n" + lines(2500, 1000) + b"torn")
     skipped = Skipped()
     messages = ConversationMemory(memory).iter_history(skipped)
     next(messages)
@@ -194,7 +194,7 @@ def test_iter_history_counts_each_skipped_line_when_it_reaches_it(memory: AgentM
 def test_iter_history_reads_each_block_in_its_own_operation() -> None:
     recorder = RecordingPlugin()
     memory = AgentMemory.open("memory://", plugins=[recorder])
-    memory.write_bytes(HISTORY, lines(2500, 1000))
+    memory.write(HISTORY, lines(2500, 1000))
     messages = ConversationMemory(memory).iter_history()
     recorder.before.clear()
     next(messages)
@@ -205,9 +205,9 @@ def test_iter_history_reads_each_block_in_its_own_operation() -> None:
 
 
 REWRITES: dict[str, Change] = {
-    "as long": lambda memory: memory.write_bytes(HISTORY, lines(2500, 1000).swapcase()),
-    "longer": lambda memory: memory.write_bytes(HISTORY, b"\n" + lines(2500, 1000)),
-    "shorter": lambda memory: memory.write_bytes(HISTORY, lines(100, 1000)),
+    "as long": lambda memory: memory.write(HISTORY, lines(2500, 1000).swapcase()),
+    "longer": lambda memory: memory.write(HISTORY, b"\n" + lines(2500, 1000)),
+    "shorter": lambda memory: memory.write(HISTORY, lines(100, 1000)),
     "deleted": lambda memory: memory.delete(HISTORY),
 }
 
@@ -216,7 +216,7 @@ REWRITES: dict[str, Change] = {
 def test_a_history_rewritten_during_iteration_is_a_conflict(
     memory: AgentMemory, conversation: ConversationMemory, change: Change
 ) -> None:
-    memory.write_bytes(HISTORY, lines(2500, 1000))
+    memory.write(HISTORY, lines(2500, 1000))
     messages = conversation.iter_history()
     assert next(messages).content == "0"
     change(memory)

@@ -37,7 +37,7 @@ NUMBERS: list[Any] = [
 @pytest.fixture
 def memory() -> AgentMemory:
     memory = AgentMemory.open("memory://")
-    memory.write_bytes(HISTORY, line("tea") * 60)
+    memory.write(HISTORY, line("tea") * 60)
     memory.write(MEMORY, "kept")
     return memory
 

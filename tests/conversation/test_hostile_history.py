@@ -80,7 +80,7 @@ def test_all_bad_lines_together_lose_no_valid_line_on_any_backend(memory: AgentM
 
 def assert_nothing_is_lost(memory: AgentMemory, between: bytes) -> None:
     data = BEFORE + between + b"\n" + AFTER
-    memory.write_bytes(HISTORY, data)
+    memory.write(HISTORY, data)
     given = every_call(ConversationMemory(memory))
     expected = naive.messages(data)
     assert contents(expected)[0] == "before the bad"
@@ -109,7 +109,7 @@ def test_bad_lines_are_skipped_with_one_warning_at_the_end_of_a_history_too(
 ) -> None:
     memory = AgentMemory.open("memory://")
     conversation = ConversationMemory(memory)
-    memory.write_bytes(HISTORY, BEFORE + bad.rstrip(b"\n"))
+    memory.write(HISTORY, BEFORE + bad.rstrip(b"\n"))
     for last_n in (None, 2):
         assert contents(conversation.load_history(last_n)) == ["before the bad"]
         (warning,) = warnings(caplog)
@@ -120,7 +120,7 @@ def test_bad_lines_are_skipped_with_one_warning_at_the_end_of_a_history_too(
 
 def test_a_history_without_messages_is_empty(memory: AgentMemory) -> None:
     for data in (b"", b"\n", b"\n" * 100_000, b"\r\n" * 10, b" ", b"\0", b"{", b"\xef\xbb\xbf", b"\xff"):
-        memory.write_bytes(HISTORY, data)
+        memory.write(HISTORY, data)
         given = every_call(ConversationMemory(memory), QUERIES[:1])
         assert given["all"] == given["last"] == given["iterated"] == given["found"] == []
         assert given["all"].skipped == given["last"].skipped == bool(naive.without_mark(data).strip())

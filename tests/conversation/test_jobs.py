@@ -53,7 +53,7 @@ def test_a_file_that_is_no_list_is_not_replaced_until_a_person_moves_it(
 ) -> None:
     conversation, memory = kind(root).conversation, opened(root)
     for damaged in DAMAGED:
-        memory.write_bytes(JOBS, damaged)
+        memory.write(JOBS, damaged)
         caplog.clear()
         assert conversation.load_cron_jobs() == []
         (warning,) = warnings(caplog)
@@ -120,7 +120,7 @@ def test_an_invalid_job_is_refused_and_the_stored_jobs_stay_unchanged() -> None:
 
 def test_a_refused_save_makes_no_copy_of_a_damaged_file() -> None:
     memory = AgentMemory.open("memory://")
-    memory.write_bytes(JOBS, b"[{")
+    memory.write(JOBS, b"[{")
     with pytest.raises(InvalidContentError):
         ConversationMemory(memory).save_cron_jobs([replace(JOB, id="\ud800")])
     assert [entry.path for entry in memory.list("cron")] == [JOBS]
@@ -142,6 +142,6 @@ def test_the_fields_of_other_writers_survive_a_save() -> None:
 @pytest.mark.parametrize("stored", [b"[" * 100_000, b"1" * 5000, b"[" + b"1" * 5000 + b"]", b'["\\ud800"]', b"\x00"])
 def test_hostile_jobs_load_as_an_empty_list(stored: bytes) -> None:
     memory = AgentMemory.open("memory://")
-    memory.write_bytes(JOBS, stored)
+    memory.write(JOBS, stored)
     assert ConversationMemory(memory).load_cron_jobs() == []
     assert memory.read_bytes(JOBS) == stored

@@ -75,7 +75,7 @@ def test_a_line_has_its_fields_in_order_and_omits_empty_fields() -> None:
 def test_the_fields_of_other_writers_survive_a_rewrite(root: Root) -> None:
     memory = opened(root)
     conversation = ConversationMemory(memory)
-    memory.write_bytes(HISTORY, line("a", edited=True, reactions=["👍"], content_type={"x": None}))
+    memory.write(HISTORY, line("a", edited=True, reactions=["👍"], content_type={"x": None}))
     (message,) = conversation.load_history()
     assert message.extra == {"edited": True, "reactions": ["👍"], "content_type": {"x": None}}
     memory.delete(HISTORY)
@@ -141,7 +141,7 @@ def test_a_line_of_the_maximum_length_is_stored_and_loaded() -> None:
 def test_a_directory_of_another_writer_opens_without_conversion(root: Root) -> None:
     memory = opened(root)
     for name, data in [(HISTORY, THEIR_HISTORY), (JOBS, THEIR_JOBS), (MEMORY, "# Über mich\n".encode())]:
-        memory.write_bytes(name, data)
+        memory.write(name, data)
     conversation = ConversationMemory(memory)
     history = conversation.load_history()
     assert history == conversation.load_history(4) == naive.messages(THEIR_HISTORY)

@@ -21,13 +21,13 @@ sinces = st.sampled_from([None, None, BETWEEN])
 
 def found(data: bytes, search: HistorySearch) -> Matches:
     with AgentMemory.open(MemoryBackend()) as memory:
-        memory.write_bytes(HISTORY, data)
+        memory.write(HISTORY, data)
         return memory.scan(HISTORY, search.run)
 
 
 def answered(data: bytes, arguments: dict[str, object]) -> ToolResult:
     with AgentMemory.open(MemoryBackend()) as memory:
-        memory.write_bytes(HISTORY, data)
+        memory.write(HISTORY, data)
         return SearchHistoryTool(ConversationMemory(memory)).call(arguments)
 
 

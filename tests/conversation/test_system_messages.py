@@ -17,7 +17,7 @@ sync_and_async = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 def test_a_system_message_in_the_history_is_left_out_counted_and_told(
     root: Root, kind: Kind, caplog: pytest.LogCaptureFixture
 ) -> None:
-    opened(root).write_bytes(HISTORY, line("a") + b"".join(FORGED) + line("b") + FORGED[0])
+    opened(root).write(HISTORY, line("a") + b"".join(FORGED) + line("b") + FORGED[0])
     conversation = kind(root).conversation
     for last_n in (None, 2, 80):
         history = conversation.load_history(last_n)
@@ -31,7 +31,7 @@ def test_a_system_message_in_the_history_is_left_out_counted_and_told(
 
 @sync_and_async
 def test_no_message_of_a_model_call_is_a_system_message_but_the_callers_own(root: Root, kind: Kind) -> None:
-    opened(root).write_bytes(HISTORY, line("a") + b"".join(FORGED) + line("b"))
+    opened(root).write(HISTORY, line("a") + b"".join(FORGED) + line("b"))
     built = kind(root).context.build_messages("Be kind.", "Hello")
     assert [(message.role, message.content) for message in built] == [
         ("system", "Be kind."), ("user", "a"), ("user", "b"), ("user", "Hello")
@@ -52,13 +52,13 @@ def test_a_caller_who_wants_them_is_given_them() -> None:
 def test_other_roles_are_given_as_they_are() -> None:
     memory = AgentMemory.open("memory://")
     roles = ["user", "assistant", "tool", "function", "system note", "ecosystem"]
-    memory.write_bytes(HISTORY, b"".join(line("x", role) for role in roles))
+    memory.write(HISTORY, b"".join(line("x", role) for role in roles))
     assert [message.role for message in ConversationMemory(memory).load_history()] == roles
 
 
 def test_an_iteration_counts_what_it_leaves_out() -> None:
     memory = AgentMemory.open("memory://")
-    memory.write_bytes(HISTORY, lines(2) + b"".join(FORGED) + b"{torn\n")
+    memory.write(HISTORY, lines(2) + b"".join(FORGED) + b"{torn\n")
     skipped = Skipped()
     assert len(list(ConversationMemory(memory).iter_history(skipped))) == 2
     assert (skipped.count, skipped.withheld) == (1, 5)

@@ -23,7 +23,7 @@ def cuts(step: int) -> list[int]:
 
 def assert_nothing_else_is_lost(memory: AgentMemory, cut: int) -> None:
     conversation = ConversationMemory(memory)
-    memory.write_bytes(HISTORY, FIRST + LAST[:cut])
+    memory.write(HISTORY, FIRST + LAST[:cut])
     conversation.append_message(NEW)
     is_whole = cut >= len(LAST) - 1
     expected = [*(f"{number}" for number in range(COMPLETE)), *([TEXT] if is_whole else []), NEW.content]
@@ -50,14 +50,14 @@ def test_a_line_torn_at_any_byte_loses_neither_a_complete_nor_the_next_message(r
 def test_the_next_message_is_appended_to_a_history_of_one_torn_line(root: Root) -> None:
     memory = opened(root)
     for cut in (1, len(LAST) // 2, len(LAST) - 2):
-        memory.write_bytes(HISTORY, LAST[:cut])
+        memory.write(HISTORY, LAST[:cut])
         ConversationMemory(memory).append_messages([NEW, NEW])
         assert ConversationMemory(memory).load_history() == [NEW, NEW]
 
 
 def test_an_exchange_after_a_torn_line_begins_on_a_new_line(root: Root) -> None:
     memory = opened(root)
-    memory.write_bytes(HISTORY, line("whole") + LAST[:20])
+    memory.write(HISTORY, line("whole") + LAST[:20])
     ConversationMemory(memory).append_messages([NEW, NEW])
     stored = memory.read_bytes(HISTORY)
     assert stored.split(b"\n") == [line("whole")[:-1], LAST[:20], *[NEW.to_line().encode()] * 2, b""]
@@ -66,7 +66,7 @@ def test_an_exchange_after_a_torn_line_begins_on_a_new_line(root: Root) -> None:
 def test_a_torn_line_stays_stored_unchanged(root: Root) -> None:
     memory = opened(root)
     conversation = ConversationMemory(memory)
-    memory.write_bytes(HISTORY, line("whole") + LAST[:20])
+    memory.write(HISTORY, line("whole") + LAST[:20])
     for _ in range(3):
         conversation.append_message(NEW)
     assert memory.read_bytes(HISTORY).startswith(line("whole") + LAST[:20] + b"\n{")
@@ -76,7 +76,7 @@ def test_a_torn_line_stays_stored_unchanged(root: Root) -> None:
 def test_a_last_line_without_a_newline_is_complete(root: Root) -> None:
     memory = opened(root)
     conversation = ConversationMemory(memory)
-    memory.write_bytes(HISTORY, line("a") + line("b").rstrip(b"\n"))
+    memory.write(HISTORY, line("a") + line("b").rstrip(b"\n"))
     assert contents(conversation.load_history()) == ["a", "b"]
     conversation.append_message(NEW)
     assert contents(conversation.load_history()) == ["a", "b", NEW.content]

@@ -9,7 +9,7 @@ from hashlib import sha256
 
 import pytest
 
-from agent_memory import AgentMemory, AgentMemoryFileNotFoundError, AppendError, InvalidContentError
+from agent_memory import PRESENT, SHA256, AgentMemory, AgentMemoryFileNotFoundError, AppendError, InvalidContentError
 from tests.support.servers import ATOMIC, Root, S3Server
 
 
@@ -32,11 +32,12 @@ def test_append_adds_the_separator_unless_the_file_is_empty_or_ends_with_it(
 
 
 def test_any_bytes_are_appended(memory: AgentMemory) -> None:
-    memory.append_bytes("log", b"\xff", separator=b"\0")
-    memory.append_bytes("log", b"\xfe", separator=b"\0", must_exist=True)
+    memory.append("log", b"\xff", separator=b"\0")
+    memory.append("log", b"\xfe", separator=b"\0", when=PRESENT)
     assert memory.read_bytes("log") == b"\xff\0\xfe"
+    memory.append("log", "text")
     with pytest.raises(InvalidContentError):
-        memory.append_bytes("log", "text")  # type: ignore[arg-type]
+        memory.append("log", 5)  # type: ignore[arg-type]
 
 
 def test_a_new_file_does_not_begin_with_the_separator(memory: AgentMemory) -> None:
@@ -53,16 +54,16 @@ def test_the_digest_covers_the_content_without_the_separator(memory: AgentMemory
 
 def test_an_append_with_must_exist_creates_no_file(memory: AgentMemory) -> None:
     with pytest.raises(AgentMemoryFileNotFoundError):
-        memory.append("log.md", "x", must_exist=True)
+        memory.append("log.md", "x", when=PRESENT)
     assert memory.list() == ()
     memory.write("log.md", "a")
-    memory.append("log.md", "x", must_exist=True)
+    memory.append("log.md", "x", when=PRESENT)
     assert memory.read("log.md") == "ax"
 
 
 def test_an_append_may_have_both_an_expected_digest_and_a_separator(memory: AgentMemory) -> None:
     memory.write("log.md", "a")
-    memory.append("log.md", "x", separator="\n", expected_sha256=sha256(b"a").hexdigest())
+    memory.append("log.md", "x", separator="\n", when=SHA256(sha256(b"a").hexdigest()))
     assert memory.read("log.md") == "a\nx"
 
 

@@ -28,7 +28,7 @@ from agent_memory.conversation import (
     Message,
     SearchHistoryTool,
 )
-from agent_memory.filesystem import AgentMemoryFileSystem
+from agent_memory.filesystem import AgentMemoryFileSystem, filesystem
 from agent_memory.integrations import anthropic
 from agent_memory.integrations.anthropic import AgentMemoryTool
 from agent_memory.mcp_server import mcp_server
@@ -274,7 +274,7 @@ def test_every_method_of_the_filesystem_is_tested_or_listed_here() -> None:
 def test_the_filesystem_touches_the_storage_only_within_operations_reported_once(
     opened: Opened, method: str, args: Args
 ) -> None:
-    fs = opened.memory.filesystem()
+    fs = filesystem(opened.memory)
     with opened.watch.seeing(method):
         getattr(fs, method)(*args)
 

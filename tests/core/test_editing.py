@@ -8,7 +8,7 @@ from agent_memory import AgentMemoryFileNotFoundError, ConflictError, FileAlread
 from agent_memory.backend import ABSENT, ANY, ETag, ReadWhen, WriteWhen
 from agent_memory.core.editing import EditHooks, edit
 from agent_memory.core.flows import sha256
-from agent_memory.core.precondition import Precondition
+from agent_memory.core.precondition import SHA256
 from agent_memory.errors import OperationDenied
 from agent_memory.key import Key
 from agent_memory_memory import MemoryBackend
@@ -99,13 +99,13 @@ def test_equal_content_is_not_written() -> None:
 
 def test_a_missing_file_is_created_from_the_given_content() -> None:
     store = SteppedStore(MemoryBackend())
-    effect = store.run(edit, KEY, bytes.upper, HOOKS, missing=b"new")
+    effect = store.run(edit, KEY, bytes.upper, HOOKS, ANY, missing=b"new")
     assert (store.read(KEY).data, effect.before_sha256) == (b"NEW", None)
 
 
 def test_a_missing_file_is_created_even_if_the_function_changes_nothing() -> None:
     store = SteppedStore(MemoryBackend())
-    store.run(edit, KEY, bytes.lower, HOOKS, missing=b"")
+    store.run(edit, KEY, bytes.lower, HOOKS, ANY, missing=b"")
     assert store.read(KEY).data == b""
 
 
@@ -118,12 +118,12 @@ def test_without_content_for_a_missing_file_the_edit_is_refused() -> None:
 def test_with_an_expected_state_a_missing_file_is_not_created() -> None:
     store = SteppedStore(MemoryBackend())
     with pytest.raises(AgentMemoryFileNotFoundError):
-        store.run(edit, KEY, bytes.upper, HOOKS, Precondition(sha256(b"")), missing=b"")
+        store.run(edit, KEY, bytes.upper, HOOKS, SHA256(sha256(b"")))
 
 
 def test_a_creator_that_loses_a_race_edits_the_file_of_the_winner() -> None:
     store = SteppedStore(CreatedMeanwhile())
-    effect = store.run(edit, KEY, bytes.upper, HOOKS, missing=b"mine")
+    effect = store.run(edit, KEY, bytes.upper, HOOKS, ANY, missing=b"mine")
     assert (store.read(KEY).data, effect.attempts) == (b"THEIRS", 2)
 
 
@@ -132,7 +132,7 @@ def test_a_name_that_no_file_can_have_ends_the_edit_at_once(taken: str) -> None:
     store = SteppedStore(MemoryBackend())
     store.write(KEY, b"a file below")
     with pytest.raises(FileAlreadyExistsError):
-        store.run(edit, Key.tree().join(taken), bytes.upper, HOOKS, missing=b"")
+        store.run(edit, Key.tree().join(taken), bytes.upper, HOOKS, ANY, missing=b"")
     assert store.clock.delays == []
 
 
@@ -147,7 +147,7 @@ def test_a_function_that_returns_none_deletes_the_file() -> None:
 
 def test_nothing_is_deleted_if_there_is_no_file() -> None:
     store = SteppedStore(MemoryBackend())
-    assert store.run(edit, KEY, nothing, HOOKS, missing=b"").files == 0
+    assert store.run(edit, KEY, nothing, HOOKS, ANY, missing=b"").files == 0
 
 
 def test_a_guard_refuses_the_deletion() -> None:
@@ -168,4 +168,4 @@ def test_a_deletion_that_loses_a_race_is_decided_again_on_the_new_content() -> N
 def test_a_file_that_another_writer_deleted_first_is_missing_in_the_next_attempt() -> None:
     store = SteppedStore(ChangedMeanwhile(None))
     store.write(KEY, b"first")
-    assert store.run(edit, KEY, nothing, HOOKS, missing=b"").files == 0
+    assert store.run(edit, KEY, nothing, HOOKS, ANY, missing=b"").files == 0

@@ -16,12 +16,12 @@ from agent_memory import (
 )
 from agent_memory.backend import PRESENT, Deadline, deadline_scope
 from agent_memory.core import flows
-from agent_memory.core.precondition import Precondition
+from agent_memory.core.precondition import SHA256
 from agent_memory.key import Key
 from agent_memory_memory import MemoryBackend
 from tests.core.stepping import KEY, Contended, SteppedStore
 
-OTHER = Precondition(flows.sha256(b"other"))
+OTHER = SHA256(flows.sha256(b"other"))
 
 
 def test_an_append_that_loses_races_is_tried_again_on_the_new_content() -> None:
@@ -67,13 +67,13 @@ def test_an_append_on_an_expected_content_is_tried_once() -> None:
     backend = Contended(races=0)
     store = SteppedStore(backend)
     store.write(KEY, b"other")
-    store.run(flows.append, KEY, b" and more", expected=OTHER)
+    store.run(flows.append, KEY, b" and more", when=OTHER)
     assert store.read(KEY).data == b"other and more"
     with pytest.raises(ConflictError, match="not the expected content"):
-        store.run(flows.append, KEY, b"!", expected=OTHER)
+        store.run(flows.append, KEY, b"!", when=OTHER)
     backend.races = 1
     with pytest.raises(ConflictError, match="faster"):
-        store.run(flows.append, KEY, b"!", expected=Precondition(flows.sha256(b"other and more")))
+        store.run(flows.append, KEY, b"!", when=SHA256(flows.sha256(b"other and more")))
     assert store.clock.delays == []
 
 

@@ -39,7 +39,6 @@ from agent_memory import (
     OutcomeUnknownError,
     PathTraversalError,
     ReadError,
-    encode_segment,
     hookimpl,
     hookspecs,
 )
@@ -100,38 +99,20 @@ async def in_two_reads(reader: Reader) -> bytes:
     return await reader.read(0, 1) + await reader.read(1, 3)
 
 
-LONG = "x" * 241
-RECORD = f".texts/{hashlib.sha256(LONG.encode()).hexdigest()}"
-UNRECORDED = "y" * 241
 ON_A_TREE = {
     "read": case("read", "a.md"),
     "read_bytes": case("read", "a.md"),
     "read_many": replace(case("read", "a.md"), args=(["a.md"],)),
-    "read_many_bytes": replace(case("read", "a.md"), args=(["a.md"],)),
     "tail": case("read", "a.md", 2),
     "scan": case("read", "a.md", in_two_reads),
     "stat": case("stat", "a.md"),
-    "edit_result": replace(case("stat"), args=("a-key",)),
     "exists": case("exists", "a.md"),
     "is_directory": case("exists", "dir"),
     "list": case("list", "dir"),
     "write": case("write", "a.md", "new", size=3, content=b"new"),
-    "write_bytes": case("write", "a.md", b"\xff\0", size=2, content=b"\xff\0"),
     "write_blocks": case("write", "a.md", [b"\xff", b"\0"], 2, size=2, content=b"\xff\0"),
     "create": case("create", "new.md", "\u00e9", size=2, content="\u00e9".encode()),
-    "record_segment": replace(
-        case(
-            "create",
-            f".texts/{hashlib.sha256(UNRECORDED.encode()).hexdigest()}",
-            size=241,
-            content=UNRECORDED.encode(),
-        ),
-        args=(UNRECORDED,),
-    ),
-    "segment_text": replace(case("read", RECORD), args=(encode_segment(LONG),)),
-    "create_bytes": case("create", "new.md", b"\xff", size=1, content=b"\xff"),
     "append": case("append", "a.md", "new", size=3, content=b"new"),
-    "append_bytes": case("append", "a.md", b"\xff\0", size=2, content=b"\xff\0"),
     "edit": case("edit", "a.md", str.upper, content=b"OLD"),
     "edit_bytes": case("edit", "a.md", bytes.upper, content=b"OLD"),
     "delete": case("delete", "a.md"),
@@ -152,16 +133,13 @@ ON_A_SERVICE = {
     "forget_memory": of_bob("forget", "a.md"),
     "agent_ids": case("agent_ids"),
 }
-OF_VIEWS = {
-    *("open", "subtree", "read_only", "acting_as", "with_timeout", "with_idempotency_window"),
-    *("capabilities", "filesystem", "as_sync", "as_async"),
+OF_VIEWS = {  # tests/core/versions tests the calls of `versions`
+    *("open", "subtree", "read_only", "acting_as", "with_timeout", "once", "versions"),
+    *("capabilities", "as_sync", "as_async"),
 }
-ON_VERSIONS = {"versions", "read_version", "read_version_bytes", "diff", "restore", "keep_versions",
-               "prune_versions", "redact", "undo", "version_limits"}  # fmt: skip
-"""The calls that tests/core/versions tests: their arguments are the ids of versions."""
 NO_OPERATIONS = {
-    AgentMemory: OF_VIEWS | ON_VERSIONS | {"close"},
-    AsyncAgentMemory: OF_VIEWS | ON_VERSIONS | {"aclose"},
+    AgentMemory: OF_VIEWS | {"close"},
+    AsyncAgentMemory: OF_VIEWS | {"aclose"},
     AgentMemoryService: {"agent", "capabilities", "close"},
     AsyncAgentMemoryService: {"agent", "capabilities", "aclose"},
 }
@@ -285,7 +263,6 @@ def opened(cls: type[AnyView], backend: AnyBackend, *plugins: object) -> AnyView
     assert isinstance(store, Counting)
     for name in ("a.md", "dir/b.md"):
         store.write(top.join(name), b"old")
-    store.write(top.join(RECORD), LONG.encode())
     if issubclass(cls, AgentMemory | AsyncAgentMemory):
         return cls.open(backend, plugins=plugins)
     view = cls(backend, plugins=plugins)
@@ -546,7 +523,7 @@ def test_a_guard_of_deletions_also_refuses_an_edit_that_deletes(kind: Kind) -> N
     assert perform(memory, "read", "a.md")
 
 
-@pytest.mark.parametrize("method", ["write", "write_bytes", "create", "append", "edit"])
+@pytest.mark.parametrize("method", ["write", "create", "append", "edit"])
 @sync_and_async
 def test_a_content_guard_stops_the_write(method: str, kind: Kind) -> None:
     class Guard:

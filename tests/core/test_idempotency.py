@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from agent_memory import (
+    SHA256,
     AgentMemory,
     AgentMemoryError,
     AgentMemoryFileNotFoundError,
@@ -33,12 +34,13 @@ from agent_memory import (
     ReadError,
     UnsupportedOperationError,
     WriteError,
+    WriteResult,
     hookimpl,
 )
 from agent_memory.backend import ANY, ETag, ReadWhen, Snapshot, WriteWhen
 from agent_memory.core import idempotency
 from agent_memory.core import receipts as receipts_module
-from agent_memory.core.receipts import SKEW_SECONDS, IdempotencyKey, Receipt, receipt_key
+from agent_memory.core.receipts import SKEW_SECONDS, CallFacts, IdempotencyKey, Receipt, receipt_key
 from agent_memory.key import Key
 from agent_memory.plugins.limits import LimitsPlugin
 from agent_memory.plugins.redaction import RedactionPlugin
@@ -59,35 +61,35 @@ def plus(text: str) -> str:
 class Call:
     """One call that changes ``file`` each time it is made, and its effect on the content."""
 
-    make: Callable[..., object]
-    other: Callable[..., object]
+    make: Callable[[AgentMemory], object]
+    other: Callable[[AgentMemory], object]
     before: str | None
     after: str | None
+    of: str = ""
+
+    def once(self, memory: AgentMemory, key: str = "k", **window: float) -> AgentMemory:
+        """The view in which the call is made at most once."""
+        return memory.once(key, of=self.of, **window)
 
 
 CALLS = {
-    "write": Call(
-        lambda m, **k: m.write("file", "new\n", **k), lambda m, **k: m.write("file", "other\n", **k), OLD, "new\n"
-    ),
+    "write": Call(lambda m: m.write("file", "new\n"), lambda m: m.write("file", "other\n"), OLD, "new\n"),
     "append": Call(
-        lambda m, **k: m.append("file", "line\n", **k),
-        lambda m, **k: m.append("file", "other\n", **k),
+        lambda m: m.append("file", "line\n"),
+        lambda m: m.append("file", "other\n"),
         OLD,
         "old\nline\n",
     ),
-    "create": Call(
-        lambda m, **k: m.create("file", "new\n", **k), lambda m, **k: m.create("file", "other\n", **k), None, "new\n"
-    ),
+    "create": Call(lambda m: m.create("file", "new\n"), lambda m: m.create("file", "other\n"), None, "new\n"),
     "edit": Call(
-        lambda m, **k: m.edit("file", plus, fingerprint="plus", **k),
-        lambda m, **k: m.edit("file", plus, fingerprint="other", **k),
+        lambda m: m.edit("file", plus),
+        lambda m: m.edit("file", plus),
         OLD,
         "old\n+\n",
+        of="plus",
     ),
-    "edit that deletes": Call(
-        lambda m, **k: m.edit("file", lambda _: None, **k), lambda m, **k: m.edit("other", plus, **k), OLD, None
-    ),
-    "delete": Call(lambda m, **k: m.delete("file", **k), lambda m, **k: m.delete("other", **k), OLD, None),
+    "edit that deletes": Call(lambda m: m.edit("file", lambda _: None), lambda m: m.edit("other", plus), OLD, None),
+    "delete": Call(lambda m: m.delete("file"), lambda m: m.delete("other"), OLD, None),
 }
 every_call = pytest.mark.parametrize("name", CALLS)
 
@@ -110,16 +112,16 @@ def restore(memory: AgentMemory, call: Call) -> None:
 
 def facts(result: object) -> object:
     """A result without the etag, which a repeated call does not return."""
-    return result[:3] if isinstance(result, tuple) else result
+    return replace(result, etag=None) if isinstance(result, WriteResult) else result
 
 
 @every_call
 def test_a_repeated_call_is_made_once_and_gets_the_first_result(root: Root, name: str) -> None:
     call = CALLS[name]
     with ready(root, call) as memory:
-        first = call.make(memory, idempotency_key="k")
+        first = call.make(call.once(memory))
         assert content(memory) == call.after
-        assert [facts(call.make(memory, idempotency_key="k")) for _ in range(3)] == [facts(first)] * 3
+        assert [facts(call.make(call.once(memory))) for _ in range(3)] == [facts(first)] * 3
         assert content(memory) == call.after
         assert [entry.path for entry in memory.list()] == (["file"] if call.after is not None else [])
 
@@ -128,9 +130,9 @@ def test_a_repeated_call_is_made_once_and_gets_the_first_result(root: Root, name
 def test_a_repeated_call_changes_nothing_after_later_changes(root: Root, name: str) -> None:
     call = CALLS[name]
     with ready(root, call) as memory:
-        call.make(memory, idempotency_key="k")
+        call.make(call.once(memory))
         memory.write("file", "later\n")
-        call.make(memory, idempotency_key="k")
+        call.make(call.once(memory))
         assert memory.read("file") == "later\n"
 
 
@@ -138,9 +140,9 @@ def test_a_repeated_call_changes_nothing_after_later_changes(root: Root, name: s
 def test_another_key_is_another_call(root: Root, name: str) -> None:
     call = CALLS[name]
     with ready(root, call) as memory:
-        call.make(memory, idempotency_key="k1")
+        call.make(call.once(memory, "k1"))
         restore(memory, call)
-        call.make(memory, idempotency_key="k2")
+        call.make(call.once(memory, "k2"))
         assert content(memory) == call.after
 
 
@@ -148,12 +150,13 @@ def test_another_key_is_another_call(root: Root, name: str) -> None:
 def test_the_key_of_another_call_is_refused_and_nothing_is_changed(root: Root, name: str) -> None:
     call = CALLS[name]
     with ready(root, call) as memory:
-        call.make(memory, idempotency_key="k")
-        for other in (call.other, *(each.make for key, each in CALLS.items() if key != name)):
-            if name.startswith("edit") and other in (CALLS["edit"].make, CALLS["edit that deletes"].make):
+        call.make(call.once(memory))
+        others = [(call.other, "other" if call.of else ""), *((each.make, each.of) for each in CALLS.values())]
+        for other, of in others:
+            if other == call.make:
                 continue
             with pytest.raises(ConflictError, match="belongs to another call"):
-                other(memory, idempotency_key="k")
+                other(memory.once("k", of=of))
         assert content(memory) == call.after
 
 
@@ -161,10 +164,9 @@ def test_the_key_of_another_call_is_refused_and_nothing_is_changed(root: Root, n
 def test_an_expired_key_may_be_used_again(root: Root, name: str) -> None:
     call = CALLS[name]
     with ready(root, call) as memory:
-        short = memory.with_idempotency_window(1e-6)
-        call.make(short, idempotency_key="k")
+        call.make(call.once(memory, window=1e-6))
         restore(memory, call)
-        call.make(memory, idempotency_key="k")
+        call.make(call.once(memory))
         assert content(memory) == call.after
 
 
@@ -176,12 +178,12 @@ def test_a_refused_call_frees_its_key(root: Root, name: str) -> None:
         memory.write("file", "y") if other else memory.delete("file")
         if name in ("write", "append"):
             with pytest.raises(ConflictError):
-                call.make(memory, idempotency_key="k", expected_sha256="0" * 64)
+                getattr(memory.once("k"), name)("file", "x", when=SHA256("0" * 64))
         else:
             with pytest.raises((FileAlreadyExistsError, AgentMemoryFileNotFoundError)):
-                call.make(memory, idempotency_key="k")
+                call.make(call.once(memory))
         restore(memory, call)
-        call.make(memory, idempotency_key="k")
+        call.make(call.once(memory))
         assert content(memory) == call.after
 
 
@@ -192,8 +194,8 @@ def test_the_exception_of_an_edits_function_frees_its_key(root: Root, error: typ
 
     with ready(root, CALLS["edit"]) as memory:
         with pytest.raises(error):
-            memory.edit("file", fail, idempotency_key="k")
-        memory.edit("file", plus, idempotency_key="k")
+            memory.once("k").edit("file", fail)
+        memory.once("k").edit("file", plus)
         assert memory.read("file") == "old\n+\n"
 
 
@@ -203,7 +205,7 @@ def make_in_process(_: int, barrier: Any, root: Root, name: str, rounds: int) ->
         for turn in range(rounds):
             barrier.wait(60)
             view = memory.subtree(f"{turn}")
-            results.append(facts(CALLS[name].make(view, idempotency_key=f"k{turn}")))
+            results.append(facts(CALLS[name].make(CALLS[name].once(view, f"k{turn}"))))
     return results
 
 
@@ -228,7 +230,7 @@ def test_of_simultaneous_calls_of_many_threads_one_is_made(root: Root, name: str
 
         def make(_: int) -> object:
             barrier.wait(60)
-            return facts(call.make(memory, idempotency_key="k"))
+            return facts(call.make(call.once(memory)))
 
         results = list(threads.map(make, range(8)))
         assert results == [results[0]] * 8
@@ -238,7 +240,7 @@ def test_of_simultaneous_calls_of_many_threads_one_is_made(root: Root, name: str
 def test_of_simultaneous_async_calls_one_is_made(root: Root) -> None:
     async def race() -> str:
         memory = AsyncAgentMemory.open(root.url, storage_options=root.options)
-        results = await asyncio.gather(*(memory.append("file", "x\n", idempotency_key="k") for _ in range(20)))
+        results = await asyncio.gather(*(memory.once("k").append("file", "x\n") for _ in range(20)))
         assert {facts(result) for result in results} == {facts(results[0])}
         text = await memory.read("file")
         await memory.aclose()
@@ -253,7 +255,7 @@ def test_of_simultaneous_async_calls_one_is_made(root: Root) -> None:
 def left_behind(memory: AgentMemory, until: float) -> None:
     """The receipt of an append whose process was killed."""
     given, backend = IdempotencyKey("k"), memory._tree.backend
-    receipt = Receipt.begun(given, "append", "file", b"x", until, 1e13)
+    receipt = Receipt.begun(given, CallFacts("append", "file", b"x"), until, 1e13)
     assert isinstance(backend, MemoryBackend)
     backend.write(receipt_key(None, given), receipt.to_bytes())
 
@@ -263,7 +265,7 @@ def test_a_call_whose_process_was_killed_is_never_made_again() -> None:
     left_behind(memory, until=1.0)
     for _ in range(2):
         with pytest.raises(OutcomeUnknownError, match="may or may not"):
-            memory.append("file", "x", idempotency_key="k")
+            memory.once("k").append("file", "x")
     assert not memory.exists("file")
 
 
@@ -271,7 +273,7 @@ def test_a_call_waits_for_another_one_no_longer_than_its_own_timeout() -> None:
     memory = AgentMemory.open("memory://").with_timeout(0.2)
     left_behind(memory, until=1e12)
     with pytest.raises(OutcomeUnknownError):
-        memory.append("file", "x", idempotency_key="k")
+        memory.once("k").append("file", "x")
 
 
 class Flaky(MemoryBackend):
@@ -299,8 +301,8 @@ def test_a_claim_whose_answer_was_lost_is_found_again() -> None:
         backend.applies = applies
         backend.faults["receipt"] = [OutcomeUnknownError("lost")]
         memory = AgentMemory.open(backend)
-        memory.write("file", "x", idempotency_key="k")
-        memory.write("file", "x", idempotency_key="k")
+        memory.once("k").write("file", "x")
+        memory.once("k").write("file", "x")
         assert memory.read("file") == "x"
 
 
@@ -309,9 +311,9 @@ def test_a_write_with_an_unknown_outcome_keeps_the_key() -> None:
     backend.faults["file"] = [OutcomeUnknownError("lost")]
     memory = AgentMemory.open(backend).with_timeout(0.2)
     with pytest.raises(OutcomeUnknownError, match="lost"):
-        memory.write("file", "x", idempotency_key="k")
+        memory.once("k").write("file", "x")
     with pytest.raises(OutcomeUnknownError, match="may or may not"):
-        memory.write("file", "x", idempotency_key="k")
+        memory.once("k").write("file", "x")
 
 
 def test_a_failed_write_frees_the_key() -> None:
@@ -319,8 +321,8 @@ def test_a_failed_write_frees_the_key() -> None:
     backend.faults["file"] = [WriteError("the disk is full")]
     memory = AgentMemory.open(backend)
     with pytest.raises(WriteError):
-        memory.write("file", "x", idempotency_key="k")
-    memory.write("file", "x", idempotency_key="k")
+        memory.once("k").write("file", "x")
+    memory.once("k").write("file", "x")
     assert memory.read("file") == "x"
 
 
@@ -329,7 +331,7 @@ def test_a_claim_that_cannot_be_stored_makes_no_change() -> None:
     backend.faults["receipt"] = [WriteError("the disk is full")]
     memory = AgentMemory.open(backend)
     with pytest.raises(WriteError):
-        memory.write("file", "x", idempotency_key="k")
+        memory.once("k").write("file", "x")
     assert not memory.exists("file")
 
 
@@ -341,10 +343,10 @@ def test_a_result_that_cannot_be_stored_is_returned_once_and_unknown_later(caplo
             return super().write(key, data, when)
 
     memory = AgentMemory.open(Ending()).with_timeout(0.2)
-    assert memory.append("file", "x", idempotency_key="k").size == 1
+    assert memory.once("k").append("file", "x").size == 1
     assert "stays undecided" in caplog.text
     with pytest.raises(OutcomeUnknownError):
-        memory.append("file", "x", idempotency_key="k")
+        memory.once("k").append("file", "x")
     assert memory.read("file") == "x"
 
 
@@ -352,11 +354,11 @@ def test_a_damaged_receipt_is_told_and_nothing_is_changed() -> None:
     memory = AgentMemory.open("memory://")
     backend = memory._tree.backend
     assert isinstance(backend, MemoryBackend)
-    whole = Receipt.begun(IdempotencyKey("k"), "write", "file", b"x", 1.0, 1e12).to_bytes()
+    whole = Receipt.begun(IdempotencyKey("k"), CallFacts("write", "file", b"x"), 1.0, 1e12).to_bytes()
     for data in (b"", whole[:40], b"[]", b'{"v":2}', whole.replace(b'"until": 1.0', b'"until": "x"')):
         backend.write(receipt_key(None, IdempotencyKey("k")), data)
         with pytest.raises(ReadError, match="receipt"):
-            memory.write("file", "x", idempotency_key="k")
+            memory.once("k").write("file", "x")
     assert not memory.exists("file")
 
 
@@ -366,8 +368,8 @@ def test_a_damaged_receipt_is_told_and_nothing_is_changed() -> None:
 @pytest.mark.parametrize("key", ["", "x" * 129, "\ud800", 7, b"k"])
 def test_a_malformed_key_is_refused(key: Any) -> None:
     memory = AgentMemory.open("memory://")
-    with pytest.raises(InvalidContentError, match="idempotency_key"):
-        memory.write("file", "x", idempotency_key=key)
+    with pytest.raises(InvalidContentError, match="key must be"):
+        memory.once(key).write("file", "x")
     assert not memory.exists("file")
 
 
@@ -375,42 +377,40 @@ def test_a_malformed_key_is_refused(key: Any) -> None:
 def test_a_malformed_fingerprint_is_refused(fingerprint: Any) -> None:
     memory = AgentMemory.open("memory://")
     memory.write("file", "x")
-    with pytest.raises(InvalidContentError, match="fingerprint"):
-        memory.delete("file", idempotency_key="k", fingerprint=fingerprint)
-    with pytest.raises(InvalidContentError, match="idempotency_key"):
-        memory.delete("file", fingerprint="x")
+    with pytest.raises(InvalidContentError, match="of must be"):
+        memory.once("k", of=fingerprint)
 
 
 @pytest.mark.parametrize("key", ["k", "../../x", "a/b", "メモ", "\0", " ", "x" * 128])
 def test_any_text_is_a_key(root: Root, key: str) -> None:
     with AgentMemory.open(root.url, storage_options=root.options) as memory:
-        memory.append("file", "x", idempotency_key=key)
-        memory.append("file", "x", idempotency_key=key)
+        memory.once(key).append("file", "x")
+        memory.once(key).append("file", "x")
         assert memory.read("file") == "x"
 
 
 def test_a_key_belongs_to_one_agent() -> None:
     service = AgentMemoryService("memory://")
     for agent in ("ann", "bob"):
-        service.agent(agent).append("file", "x", idempotency_key="k")
-        service.agent(agent).subtree("").append("file", "x", idempotency_key="k")
+        service.agent(agent).once("k").append("file", "x")
+        service.agent(agent).subtree("").once("k").append("file", "x")
         assert service.agent(agent).read("file") == "x"
     assert service.agent_ids() == ("ann", "bob")
 
 
 def test_a_view_of_a_directory_shares_the_keys_of_its_tree() -> None:
     memory = AgentMemory.open("memory://")
-    memory.append("d/file", "x", idempotency_key="k")
-    memory.subtree("d").append("file", "x", idempotency_key="k")
+    memory.once("k").append("d/file", "x")
+    memory.subtree("d").once("k").append("file", "x")
     assert memory.read("d/file") == "x"
     with pytest.raises(ConflictError):
-        memory.subtree("e").append("file", "x", idempotency_key="k")
+        memory.subtree("e").once("k").append("file", "x")
 
 
 def test_a_receipt_contains_neither_the_key_nor_a_digest_of_the_content(tmp_path: Path) -> None:
     with AgentMemory.open(tmp_path) as memory:
-        memory.append("file", "my secret", idempotency_key="run-7/call-3")
-        memory.edit("file", str.upper, idempotency_key="run-7/call-4")
+        memory.once("run-7/call-3").append("file", "my secret")
+        memory.once("run-7/call-4").edit("file", str.upper)
     (one, two) = sorted((tmp_path / ".agent-memory" / "receipts" / "-").iterdir())
     stored = one.name + two.name + one.read_text() + two.read_text()
     assert json.loads(one.read_text())["done"] is True
@@ -435,8 +435,8 @@ def sweeping(number: int, barrier: Any, root: Root) -> object:
         return text + "+\n"
 
     with AgentMemory.open(root.url, storage_options=root.options) as memory:
-        short = memory.with_idempotency_window(1e-6)
-        edit = partial(short.edit, "file", idempotency_key="k", fingerprint="plus")
+        short = partial(memory.once, window=1e-6)
+        edit = partial(short("k", of="plus").edit, "file")
         if number == 0:
             return facts(edit(slowly))
         barrier.wait(60)
@@ -444,7 +444,7 @@ def sweeping(number: int, barrier: Any, root: Root) -> object:
             repeated = threads.submit(edit, plus)
             time.sleep(1.1)  # a listing of S3 tells times in seconds
             for turn in range(3):
-                short.append(f"other {number}", "x", idempotency_key=f"{number} {turn}")
+                short(f"{number} {turn}").append(f"other {number}", "x")
             barrier.wait(60)
             return facts(repeated.result())
 
@@ -461,10 +461,10 @@ def test_a_sweep_leaves_the_receipt_of_a_call_that_takes_longer_than_the_window(
 
 
 def test_a_sweep_leaves_damaged_receipts_and_those_that_a_waiting_call_may_look_for() -> None:
-    memory = AgentMemory.open("memory://").with_idempotency_window(1e-6)
+    memory = AgentMemory.open("memory://")
     backend, now = memory._tree.backend, time.time()
     assert isinstance(backend, MemoryBackend)
-    begun = Receipt.begun(IdempotencyKey("k"), "write", "file", b"x", 1.0, 1.0)
+    begun = Receipt.begun(IdempotencyKey("k"), CallFacts("write", "file", b"x"), 1.0, 1.0)
     left = {
         "damaged": begun.to_bytes()[:-9],
         "of an earlier release, under way": replace(begun, until=now + 50, expires=now - 900).to_bytes(),
@@ -474,13 +474,13 @@ def test_a_sweep_leaves_damaged_receipts_and_those_that_a_waiting_call_may_look_
     for name, data in {**left, "long over": begun.to_bytes()}.items():
         backend.write(receipt_key(None, IdempotencyKey(name)), data)
     for number in range(5):
-        memory.append("other", "x", idempotency_key=f"{number}")
+        memory.once(f"{number}", window=1e-6).append("other", "x")
     for name in left:
         assert backend.stat(receipt_key(None, IdempotencyKey(name))), name
     with pytest.raises(AgentMemoryFileNotFoundError):
         backend.stat(receipt_key(None, IdempotencyKey("long over")))
     with pytest.raises(ReadError, match="use another key"):
-        memory.append("file", "x", idempotency_key="damaged")
+        memory.once("damaged", window=1e-6).append("file", "x")
     assert not memory.exists("file")
 
 
@@ -493,7 +493,7 @@ def test_a_receipt_of_a_call_under_way_states_that_it_outlives_the_call(tmp_path
         return text + "x"
 
     with AgentMemory.open(tmp_path) as memory:
-        memory.with_idempotency_window(1e-6).edit("file", look, missing="", idempotency_key="k")
+        memory.once("k", window=1e-6).edit("file", look, missing="")
         assert found[0].expires > found[0].until + 60 > time.time() + 60
         assert found[0].is_over(found[0].expires)
         assert not found[0].is_over(found[0].until + 60)
@@ -507,11 +507,11 @@ def test_a_change_that_would_come_after_its_receipt_is_refused(root: Root, monke
         return text + "x"
 
     with ready(root, CALLS["edit"]) as memory:
-        short = memory.with_timeout(1).with_idempotency_window(1e-6)
+        short = partial(memory.with_timeout(1).once, window=1e-6)
         with pytest.raises(WriteError):
-            short.edit("file", slowly, idempotency_key="k")
+            short("k").edit("file", slowly)
         assert memory.read("file") == OLD
-        memory.edit("file", plus, idempotency_key="k")
+        memory.once("k").edit("file", plus)
         assert memory.read("file") == "old\n+\n"
 
 
@@ -527,7 +527,7 @@ def test_a_call_whose_awaited_receipt_is_gone_is_not_made() -> None:
     memory = AgentMemory.open(Watched())
     left_behind(memory, until=1e12)
     with ThreadPoolExecutor(1) as threads:
-        waiting = threads.submit(memory.append, "file", "x", idempotency_key="k")
+        waiting = threads.submit(memory.once("k").append, "file", "x")
         assert looked.wait(30)
         memory._tree.backend.delete(receipt_key(None, IdempotencyKey("k")))
         with pytest.raises(OutcomeUnknownError):
@@ -542,7 +542,7 @@ def test_a_repeated_call_passes_the_guards_and_is_observed_as_replayed() -> None
     recorder = RecordingPlugin()
     memory = AgentMemory.open("memory://", plugins=[recorder])
     for _ in range(2):
-        memory.append("file", "x", idempotency_key="k")
+        memory.once("k").append("file", "x")
     assert [operation.kind for operation in recorder.before] == ["append", "append"]
     assert len(recorder.checked) == 2
     outcomes = [outcome for _, outcome in recorder.after]
@@ -560,17 +560,17 @@ def test_a_guard_refuses_a_repeated_call() -> None:
 
     guard = Guard()
     memory = AgentMemory.open("memory://", plugins=[guard])
-    memory.append("file", "x", idempotency_key="k")
+    memory.once("k").append("file", "x")
     guard.refuses = True
     with pytest.raises(OperationDenied):
-        memory.append("file", "x", idempotency_key="k")
+        memory.once("k").append("file", "x")
 
 
 def test_the_content_before_the_filters_decides_whether_a_call_is_the_same() -> None:
     backend = MemoryBackend()
     token = "ghp_" + "a1B2" * 9
-    AgentMemory.open(backend, plugins=[RedactionPlugin()]).append("file", f"{token}\n", idempotency_key="k")
-    AgentMemory.open(backend).append("file", f"{token}\n", idempotency_key="k")
+    AgentMemory.open(backend, plugins=[RedactionPlugin()]).once("k").append("file", f"{token}\n")
+    AgentMemory.open(backend).once("k").append("file", f"{token}\n")
     assert token not in AgentMemory.open(backend).read("file")
 
 
@@ -578,14 +578,14 @@ def test_a_repeated_call_leaves_the_limits_of_an_agent_as_they_are() -> None:
     backend = MemoryBackend()
     limits = LimitsPlugin(10, max_files=2, max_bytes=10, root=backend)
     memory = AgentMemory.open(backend, plugins=[limits])
-    memory.write("file", "1234", idempotency_key="k")
+    memory.once("k").write("file", "1234")
     memory.append("file", "5678")
-    memory.write("file", "1234", idempotency_key="k")
+    memory.once("k").write("file", "1234")
     with pytest.raises(OperationDenied):
         memory.append("file", "90!")
-    memory.delete("file", idempotency_key="d")
+    memory.once("d").delete("file")
     memory.write("file", "12345678")
-    memory.delete("file", idempotency_key="d")
+    memory.once("d").delete("file")
     with pytest.raises(OperationDenied):
         memory.append("file", "90!")
 
@@ -598,18 +598,18 @@ def receipts(memory: AgentMemory, agent: str | None = None) -> int:
 
 
 def test_expired_receipts_are_swept_at_most_two_in_a_call() -> None:
-    memory = AgentMemory.open("memory://").with_idempotency_window(1e-6)
+    memory = AgentMemory.open("memory://")
     backend = memory._tree.backend
     assert isinstance(backend, MemoryBackend)
     kept = receipt_key(None, IdempotencyKey("kept"))
     for number in range(9):
         given = IdempotencyKey(f"{number}" if number else "kept")
         expires = 1.0 if number else 1e12
-        receipt = Receipt.begun(given, "write", "file", b"x", 1.0, expires)
+        receipt = Receipt.begun(given, CallFacts("write", "file", b"x"), 1.0, expires)
         backend.write(receipt_key(None, given), receipt.to_bytes())
     counts = [receipts(memory)]
     for number in range(5):
-        memory.append("file", "x", idempotency_key=f"new {number}")
+        memory.once(f"new {number}", window=1e-6).append("file", "x")
         counts.append(receipts(memory))
     assert all(before - 1 <= after <= before + 1 for before, after in pairwise(counts)), "one more, at most two fewer"
     assert counts[-1] == 1 + 5, "the eight expired ones are gone, and the five new ones were not listed"
@@ -620,7 +620,7 @@ def planted(backend: MemoryBackend, count: int) -> None:
     """Receipts of calls that expired long ago."""
     for number in range(count):
         given = IdempotencyKey(f"planted {number}")
-        receipt = Receipt.begun(given, "write", "file", b"x", 1.0, 1.0)
+        receipt = Receipt.begun(given, CallFacts("write", "file", b"x"), 1.0, 1.0)
         backend.write(receipt_key(None, given), receipt.to_bytes())
 
 
@@ -630,9 +630,9 @@ def test_a_sweep_remembers_a_bounded_number_of_agents(monkeypatch: pytest.Monkey
     service = AgentMemoryService(backend)
     for turn in range(2):
         for number in range(10):
-            memory = service.agent(f"agent-{number}").with_idempotency_window(1e-6)
-            memory.append("file", "x", idempotency_key=f"{turn}")
-            assert len(memory._tree.window.sweep._found) <= 3
+            memory = service.agent(f"agent-{number}")
+            memory.once(f"{turn}", window=1e-6).append("file", "x")
+            assert len(memory._tree.sweep._found) <= 3
 
 
 def test_without_conditional_deletes_expired_receipts_stay() -> None:
@@ -646,25 +646,25 @@ def test_without_conditional_deletes_expired_receipts_stay() -> None:
             super().delete(key)
 
     backend = Obstore()
-    memory = AgentMemory.open(backend).with_idempotency_window(1e-6)
+    memory = AgentMemory.open(backend)
     planted(backend, 3)
     for number in range(2):
-        memory.append("file", "x", idempotency_key=f"{number}")
+        memory.once(f"{number}", window=1e-6).append("file", "x")
     assert (receipts(memory), backend.refused) == (5, 3)
 
 
 def test_simultaneous_calls_share_the_sweep() -> None:
     backend = MemoryBackend()
-    memory = AgentMemory.open(backend).with_idempotency_window(1e-6)
+    memory = AgentMemory.open(backend)
     planted(backend, 9)
 
     async def race() -> None:
         twin = memory.as_async()
-        await asyncio.gather(*(twin.append(f"{n}", "x", idempotency_key=f"{n}") for n in range(20)))
+        await asyncio.gather(*(twin.once(f"{n}", window=1e-6).append(f"{n}", "x") for n in range(20)))
 
     asyncio.run(race())
     with ThreadPoolExecutor(12) as threads:
-        list(threads.map(lambda n: memory.append(f"{n}", "x", idempotency_key=f"thread {n}"), range(20)))
+        list(threads.map(lambda n: memory.once(f"thread {n}", window=1e-6).append(f"{n}", "x"), range(20)))
     assert len(memory.list()) == 20
 
 
@@ -683,14 +683,14 @@ def test_a_call_that_takes_longer_than_the_window_is_made_once() -> None:
         assert seen.wait(30)
         return text + "x"
 
-    memory = AgentMemory.open(Seen()).with_idempotency_window(0.05)
-    edit = partial(memory.edit, "file", until_the_other_call_waits, missing="", idempotency_key="k")
+    memory = AgentMemory.open(Seen())
+    edit = partial(memory.once("k", window=0.05).edit, "file", until_the_other_call_waits, missing="")
     with ThreadPoolExecutor(2) as threads:
         first = threads.submit(edit)
         assert begun.wait(30)
         time.sleep(0.1)  # longer than the window
         second = threads.submit(edit)
-        assert first.result()[:3] == second.result()[:3]
+        assert facts(first.result()) == facts(second.result())
     assert memory.read("file") == "x"
 
 
@@ -706,22 +706,22 @@ def test_a_receipt_without_a_free_name_refuses_the_call_at_once(tmp_path: Path, 
         (top / taken).write_text("x")
     with AgentMemory.open(tmp_path) as memory:
         with pytest.raises(WriteError, match="no free name"):
-            memory.write("file", "x", idempotency_key="k")
+            memory.once("k").write("file", "x")
         assert not memory.exists("file")
 
 
 def test_an_error_of_a_receipt_is_not_taken_for_one_of_the_file() -> None:
     memory = AgentMemory.open("memory://")
-    memory.create("file", "x", idempotency_key="k")
+    memory.once("k").create("file", "x")
     with pytest.raises(OutcomeUnknownError):
-        memory.with_timeout(1e-9).create("file", "x", idempotency_key="k")
+        memory.with_timeout(1e-9).once("k").create("file", "x")
 
 
 def test_a_damaged_receipt_does_not_stop_a_forget() -> None:
     memory = AgentMemory.open("memory://")
     backend = memory._tree.backend
     assert isinstance(backend, MemoryBackend)
-    memory.append("a", "x", idempotency_key="a")
+    memory.once("a").append("a", "x")
     backend.write(receipt_key(None, IdempotencyKey("damaged")), b"junk")
     memory.forget("a")
     assert receipts(memory) == 0
@@ -732,18 +732,18 @@ def test_forgetting_erases_the_receipts_of_the_files(root: Root) -> None:
         ann, bob = service.agent("ann"), service.agent("bob")
         for memory in (ann, bob):
             for path in ("a", "a.md", "d/b", "d/c"):
-                memory.append(path, "x", idempotency_key=f"k {path}")
+                memory.once(f"k {path}").append(path, "x")
         ann.forget("d/b")
         ann.forget("a")
         for path in ("a", "d/b"):
-            assert ann.append(path, "x", idempotency_key=f"k {path}").size == 1
+            assert ann.once(f"k {path}").append(path, "x").size == 1
         for path in ("a.md", "d/c"):
-            ann.append(path, "x", idempotency_key=f"k {path}")
+            ann.once(f"k {path}").append(path, "x")
             assert ann.read(path) == "x"
         ann.forget("")
         for path in ("a", "a.md", "d/b", "d/c"):
-            assert ann.append(path, "x", idempotency_key=f"k {path}").size == 1
-            bob.append(path, "x", idempotency_key=f"k {path}")
+            assert ann.once(f"k {path}").append(path, "x").size == 1
+            bob.once(f"k {path}").append(path, "x")
             assert bob.read(path) == "x"
 
 
@@ -759,7 +759,7 @@ def test_a_call_is_observed_by_its_outcome_even_if_it_only_waited() -> None:
     memory = AgentMemory.open("memory://", plugins=[Observer()])
     left_behind(memory, until=1.0)
     with pytest.raises(OutcomeUnknownError):
-        memory.append("file", "x", idempotency_key="k")
+        memory.once("k").append("file", "x")
     assert seen[-1].status == "unknown"
 
 
@@ -767,5 +767,7 @@ def test_the_window_is_a_positive_number_of_seconds() -> None:
     memory = AgentMemory.open("memory://")
     for seconds in (0, -1, float("nan"), float("inf"), True, "1"):
         with pytest.raises(ValueError, match="seconds"):
-            memory.with_idempotency_window(seconds)  # type: ignore[arg-type]
-    assert memory._tree.window.seconds == idempotency.RECEIPT_SECONDS == 86_400
+            memory.once("k", window=seconds)  # type: ignore[arg-type]
+    once = memory.once("k")._tree.once
+    assert once
+    assert once.seconds == idempotency.RECEIPT_SECONDS == 86_400

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from agent_memory import (
+    ABSENT,
     AgentMemory,
     AgentMemoryService,
     AsyncAgentMemory,
@@ -69,7 +70,7 @@ async def digest(memory: AsyncAgentMemory, path: str) -> str:
 def test_a_file_too_large_for_one_call_is_written_copied_and_renamed(backend: AnyBackend) -> None:
     with AgentMemory.open(backend) as memory:
         twin = memory.as_async()
-        written = memory.write_blocks("d/large.bin", blocks(), len(DATA), create=True)
+        written = memory.write_blocks("d/large.bin", blocks(), len(DATA), when=ABSENT)
         assert (written.path, written.size, written.sha256) == ("d/large.bin", len(DATA), DIGEST)
         memory.copy("d/large.bin", "copied.bin")
         memory.rename("d/large.bin", "e/moved.bin")
@@ -79,7 +80,7 @@ def test_a_file_too_large_for_one_call_is_written_copied_and_renamed(backend: An
         for path in ("copied.bin", "e/moved.bin"):
             assert asyncio.run(digest(twin, path)) == DIGEST
             with pytest.raises(FileAlreadyExistsError):
-                memory.write_blocks(path, blocks(), len(DATA), create=True)
+                memory.write_blocks(path, blocks(), len(DATA), when=ABSENT)
         with pytest.raises(FileAlreadyExistsError):
             memory.rename("copied.bin", "e/moved.bin")
         memory.write_blocks("copied.bin", blocks(DATA[:-1]), len(DATA) - 1)
@@ -89,7 +90,7 @@ def test_a_file_too_large_for_one_call_is_written_copied_and_renamed(backend: An
 def test_async_callers_write_copy_and_rename_large_files(backend: AnyBackend) -> None:
     async def work() -> list[str]:
         async with AsyncAgentMemory.open(backend) as memory:
-            await memory.write_blocks("large.bin", blocks(), len(DATA), create=True)
+            await memory.write_blocks("large.bin", blocks(), len(DATA), when=ABSENT)
             await memory.copy("large.bin", "copied.bin")
             await memory.rename("large.bin", "moved.bin")
             return [await digest(memory, path) for path in ("copied.bin", "moved.bin")]
@@ -181,7 +182,7 @@ def test_a_plugin_that_must_see_content_refuses_content_too_large_to_pass(local:
 def test_hooks_receive_a_large_file_once_with_its_size(local: AnyBackend) -> None:
     recorder = RecordingPlugin()
     with AgentMemory.open(local, plugins=[recorder]) as memory:
-        memory.write_blocks("a.md", [b"x" * 2500], 2500, create=True)
+        memory.write_blocks("a.md", [b"x" * 2500], 2500, when=ABSENT)
     (operation,) = recorder.before
     assert (operation.kind, operation.path, operation.size) == ("create", "a.md", 2500)
     assert (recorder.checked, recorder.sizes) == ([], [(operation, 2500)])

@@ -26,11 +26,12 @@ from agent_memory import (
     Versions,
 )
 from agent_memory.audit import LogLocation
-from agent_memory.backend import STORE_RECORD, ETag, Key, NewOrigin, WriteWhen
+from agent_memory.backend import ANY, STORE_RECORD, ETag, Key, NewOrigin, ReadWhen, Snapshot, WriteWhen
 from agent_memory.conversation import ConversationMemory, Message
 from agent_memory.core.blocking import BlockingStore
 from agent_memory.core.known_store import FOLLOW_SECONDS, KnownStore
 from agent_memory.core.store_record import LEAST_RELEASES, StoreRecord, release
+from agent_memory.integrations.toolkit import record_segment, step, sync_facade
 from agent_memory.plugins.audit import AuditPlugin
 from agent_memory.registry import open_backend
 from agent_memory.tools import MemoryTool
@@ -64,7 +65,7 @@ def audited(backend: Any) -> AgentMemory:
 
 
 FIRST_USES: dict[str, Callable[[Any], object]] = {
-    "receipts": lambda backend: AgentMemory.open(backend).append("a.md", "x", idempotency_key="k"),
+    "receipts": lambda backend: AgentMemory.open(backend).once("k").append("a.md", "x"),
     "versions": lambda backend: AgentMemory.open(backend, versions=Versions()).write("a.md", "x"),
     "audit": lambda backend: audited(backend).write("a.md", "x"),
 }
@@ -92,7 +93,7 @@ def test_a_store_without_internal_files_has_no_record(root: Root) -> None:
         memory.edit("a.md", str.upper)
         memory.rename("a.md", "b.md")
         memory.forget("b.md")
-        memory.keep_versions(None)
+        memory.versions.set_limits(None)
         assert BlockingStore(memory._tree.backend).list(INTERNAL).entries == ()
 
 
@@ -102,7 +103,7 @@ def test_features_are_added_and_stay_and_the_id_stays(root: Root) -> None:
         use(backend)
     found = facts(backend)
     assert found["features"] == ["audit", "receipts", "versions"]
-    AgentMemory.open(backend).keep_versions(None)
+    AgentMemory.open(backend).versions.set_limits(None)
     after = facts(backend)
     assert (after["id"], after["features"]) == (found["id"], found["features"])
     assert after["versions"] == {"secret": found["versions"]["secret"], "limits": None}
@@ -130,6 +131,29 @@ def test_of_racing_creators_all_find_one_record(root: Root) -> None:
         BlockingStore(backends[0]).delete(STORE_RECORD)
 
 
+def test_a_record_that_another_thread_creates_during_a_reading_is_not_gone() -> None:
+    """A thread finds no record, another one creates it, and only then the first one goes on."""
+    creator, has_looked, is_created = threading.get_ident(), threading.Event(), threading.Event()
+
+    class Paused(MemoryBackend):
+        def read(self, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY) -> Snapshot:
+            try:
+                return super().read(key, start, end, when)
+            finally:
+                if key == STORE_RECORD and threading.get_ident() != creator:
+                    has_looked.set()
+                    assert is_created.wait(30)
+
+    memory = AgentMemory.open(Paused())
+    with ThreadPoolExecutor(1) as threads:
+        second = threads.submit(memory.once("second").append, "b", "x")
+        assert has_looked.wait(30)
+        memory.once("first").append("a", "x")
+        is_created.set()
+        second.result()
+    assert [entry.path for entry in memory.list()] == ["a", "b"]
+
+
 def test_fields_that_this_release_does_not_know_are_kept() -> None:
     backend = MemoryBackend()
     FIRST_USES["receipts"](backend)
@@ -142,9 +166,9 @@ def test_fields_that_this_release_does_not_know_are_kept() -> None:
     found["versions"]["newer"] = found["versions"]["limits"]["newer"] = 5
     backend.write(STORE_RECORD, json.dumps(found).encode())
     memory = AgentMemory.open(backend)
-    assert memory.version_limits() == Versions()
-    memory.write("a.md", "two", idempotency_key="k2")
-    memory.keep_versions(None)
+    assert memory.versions.limits() == Versions()
+    memory.once("k2").write("a.md", "two")
+    memory.versions.set_limits(None)
     assert facts(backend)["versions"] == {"secret": found["versions"]["secret"], "limits": None, "newer": 5}
 
 
@@ -155,10 +179,10 @@ def seed(backend: Any) -> tuple[str, str]:
     """Fill a store with every feature; return the id of an earlier version and the id of the store."""
     with AgentMemory.open(backend, versions=Versions()) as memory:
         memory.write("a.md", "one")
-        memory.write("a.md", "two", idempotency_key="k")
+        memory.once("k").write("a.md", "two")
         memory.write("d/b.md", "b")
         memory.write("agent_memory/bob/c.md", "of bob")
-        version = memory.versions("a.md")[1].id
+        version = memory.versions.list("a.md")[1].id
     with audited(backend) as memory:
         memory.append("d/log.md", "x")
     return version, facts(backend)["id"]
@@ -176,11 +200,11 @@ def changes(version: str) -> dict[str, Callable[[AgentMemory], object]]:
         "write bytes": lambda memory: memory.write_bytes("n.md", b"x"),
         "create": lambda memory: memory.create("n.md", "x"),
         "append": lambda memory: memory.append("a.md", "x"),
-        "append once": lambda memory: memory.append("a.md", "x", idempotency_key="new"),
-        "repeat a call": lambda memory: memory.write("a.md", "two", idempotency_key="k"),
+        "append once": lambda memory: memory.once("new").append("a.md", "x"),
+        "repeat a call": lambda memory: memory.once("k").write("a.md", "two"),
         "edit": lambda memory: memory.edit("a.md", str.upper),
         "delete": lambda memory: memory.delete("a.md"),
-        "delete once": lambda memory: memory.delete("a.md", idempotency_key="new"),
+        "delete once": lambda memory: memory.once("new").delete("a.md"),
         "delete a tree": lambda memory: memory.delete_tree("d"),
         "rename": lambda memory: memory.rename("a.md", "n.md"),
         "rename a directory": lambda memory: memory.rename("d", "n"),
@@ -189,11 +213,11 @@ def changes(version: str) -> dict[str, Callable[[AgentMemory], object]]:
         "forget all": lambda memory: memory.forget(""),
         "restore": lambda memory: memory.restore("a.md", version),
         "redact": lambda memory: memory.redact("a.md", version, reason="r"),
-        "prune": lambda memory: memory.prune_versions(),
-        "versions on": lambda memory: memory.keep_versions(Versions(keep=1)),
-        "versions off": lambda memory: memory.keep_versions(None),
+        "prune": lambda memory: memory.versions.prune(),
+        "versions on": lambda memory: memory.versions.set_limits(Versions(keep=1)),
+        "versions off": lambda memory: memory.versions.set_limits(None),
         "write blocks": lambda memory: memory.write_blocks("n.md", [b"x"], size=1),
-        "record a segment": lambda memory: memory.record_segment("x" * 999),
+        "record a segment": lambda memory: step(record_segment(sync_facade(memory), "x" * 999)),
         "a view": lambda memory: memory.subtree("d").write("b.md", "x"),
         "a filesystem": lambda memory: memory.filesystem().pipe_file("n.md", b"x"),
         "a conversation": lambda memory: ConversationMemory(memory).append_message(Message("user", "x")),
@@ -241,7 +265,7 @@ def test_what_else_changes_a_store_refuses_too(root: Root) -> None:
     with AgentMemory.open(root.url, storage_options=root.options) as memory:
         answer = MemoryTool(memory).call({"command": "create", "path": "/memories/n.md", "file_text": "x"})
         assert answer.is_error
-        left = memory.undo(since=0.0)
+        left = memory.versions.undo(since=0.0)
         assert left.done == ()
         with pytest.raises(UnsupportedOperationError):
             asyncio.run(_written_async(memory))
@@ -258,10 +282,10 @@ def test_reading_still_works(root: Root) -> None:
     future(backend)
     with AgentMemory.open(root.url, storage_options=root.options) as memory:
         assert memory.read("a.md") == "two"
-        assert memory.read_version("a.md", version) == "one"
-        assert len(memory.versions("a.md")) == 2
+        assert memory.versions.read("a.md", version) == "one"
+        assert len(memory.versions.list("a.md")) == 2
         assert {"a.md", "d/b.md"} <= {entry.path for entry in memory.list()}
-        assert memory.version_limits() == Versions()
+        assert memory.versions.limits() == Versions()
 
 
 @pytest.mark.parametrize("required", [True, False])
@@ -364,7 +388,7 @@ def test_a_damaged_record_refuses_every_change_and_stays(data: bytes) -> None:
     assert refused.value.path == "a.md"
     with pytest.raises(AppendError, match="is damaged"):
         memory.append("a.md", "y")
-    for change in (lambda: memory.forget(""), lambda: memory.keep_versions(None)):
+    for change in (lambda: memory.forget(""), lambda: memory.versions.set_limits(None)):
         with pytest.raises(ReadError, match="is damaged"):
             change()
     assert memory.read("a.md") == "x"
@@ -375,7 +399,7 @@ def test_a_name_that_is_taken_is_told() -> None:
     backend = MemoryBackend()
     backend.write(Key.internal("store.json/x"), b"x")
     with pytest.raises(AgentMemoryError, match="the record of the store: its name is taken"):
-        AgentMemory.open(backend).append("a.md", "x", idempotency_key="k")
+        AgentMemory.open(backend).once("k").append("a.md", "x")
     assert [entry.path for entry in backend.list(Key.tree()).entries] == []
 
 
@@ -401,7 +425,7 @@ def test_a_store_whose_id_is_another_is_not_changed(
     with pytest.raises(ReadError, match="open the store again"):
         memory.write("a.md", "four")
     with pytest.raises(AppendError, match="open the store again"):
-        memory.append("a.md", "four", idempotency_key="k2")
+        memory.once("k2").append("a.md", "four")
     assert stored(backend) == before
     AgentMemory.open(backend).write("a.md", "five")
 
@@ -426,6 +450,6 @@ def test_an_async_memory_refuses_as_well() -> None:
     async def tried() -> None:
         async with AsyncAgentMemory.open(backend) as memory:
             with pytest.raises(UnsupportedOperationError, match="dreams"):
-                await memory.append("a.md", "x", idempotency_key="k3")
+                await memory.once("k3").append("a.md", "x")
 
     asyncio.run(tried())

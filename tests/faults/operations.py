@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 
-from agent_memory import AgentMemory
+from agent_memory import ABSENT, ANY, SHA256, AgentMemory
 
 Tree = Mapping[str, str]
 
@@ -86,7 +86,7 @@ def _products(states: Iterable[Iterable[Tree]], beside: Tree) -> tuple[Tree, ...
 def _in_parts(path: str, *, create: bool) -> Callable[[AgentMemory], object]:
     def run(memory: AgentMemory) -> None:
         memory._tree.backend.part_bytes = len(NEW) // 2
-        memory.write_blocks(path, [NEW.encode()], len(NEW), create=create)
+        memory.write_blocks(path, [NEW.encode()], len(NEW), when=ABSENT if create else ANY)
 
     return run
 
@@ -114,7 +114,7 @@ OPERATIONS = {
         Operation(
             "write with expected_sha256",
             {**_BESIDE, "d/a.md": OLD},
-            lambda m: m.write("d/a.md", NEW, expected_sha256=sha256(OLD.encode()).hexdigest()),
+            lambda m: m.write("d/a.md", NEW, when=SHA256(sha256(OLD.encode()).hexdigest())),
             {**_BESIDE, "d/a.md": NEW},
         ),
         Operation("create, in parts", _BESIDE, _in_parts("n/a.md", create=True), {**_BESIDE, "n/a.md": NEW}),
@@ -166,21 +166,21 @@ OPERATIONS = {
         Operation(
             "write, idempotency key",
             {**_BESIDE, "a.md": OLD},
-            lambda m: _brief(m).write("a.md", NEW, idempotency_key="k"),
+            lambda m: _brief(m).once("k").write("a.md", NEW),
             {**_BESIDE, "a.md": NEW},
             once=True,
         ),
         Operation(
             "create, idempotency key",
             _BESIDE,
-            lambda m: _brief(m).create("a.md", NEW, idempotency_key="k"),
+            lambda m: _brief(m).once("k").create("a.md", NEW),
             {**_BESIDE, "a.md": NEW},
             once=True,
         ),
         Operation(
             "append, idempotency key",
             {**_BESIDE, "log.md": OLD},
-            lambda m: _brief(m).append("log.md", RECORD, separator="\n", idempotency_key="k"),
+            lambda m: _brief(m).once("k").append("log.md", RECORD, separator="\n"),
             {**_BESIDE, "log.md": OLD + RECORD},
             appends="log.md",
             once=True,
@@ -188,14 +188,14 @@ OPERATIONS = {
         Operation(
             "edit, idempotency key",
             {**_BESIDE, "a.md": OLD},
-            lambda m: _brief(m).edit("a.md", lambda text: text + "+", idempotency_key="k"),
+            lambda m: _brief(m).once("k").edit("a.md", lambda text: text + "+"),
             {**_BESIDE, "a.md": OLD + "+"},
             once=True,
         ),
         Operation(
             "delete, idempotency key",
             {**_BESIDE, "d/a.md": OLD},
-            lambda m: _brief(m).delete("d/a.md", idempotency_key="k"),
+            lambda m: _brief(m).once("k").delete("d/a.md"),
             _BESIDE,
             once=True,
         ),

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from agent_memory import AgentMemory, AgentMemoryError, AgentMemoryService
+from agent_memory import ANY, SHA256, AgentMemory, AgentMemoryError, AgentMemoryService
 from agent_memory.backend import Entry
 from agent_memory.reading.reader import Reader
 from tests.support.outside import SECRET
@@ -113,11 +113,11 @@ def _edit(t: Turn) -> object:
 
 
 def _write(t: Turn) -> object:
-    return t.memory.write(FILE, INSIDE, expected_sha256=_DIGEST if t.number % 2 else None)
+    return t.memory.write(FILE, INSIDE, when=SHA256(_DIGEST) if t.number % 2 else ANY)
 
 
 def _delete(t: Turn) -> None:
-    t.memory.delete(t.file, expected_sha256=_DIGEST if t.number % 2 else None)
+    t.memory.delete(t.file, when=SHA256(_DIGEST) if t.number % 2 else ANY)
 
 
 def _shorten(t: Turn) -> None:

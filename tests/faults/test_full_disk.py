@@ -77,23 +77,23 @@ def test_a_full_disk_leaves_each_state_of_a_store_with_versions_once(
 def test_versions_are_turned_off_on_a_full_disk_so_that_a_delete_frees_space(filesystem: Filesystem) -> None:
     root = filesystem.top / "store"
     with AgentMemory.open(root) as memory:
-        memory.keep_versions(Versions(keep=7))
+        memory.versions.set_limits(Versions(keep=7))
         memory.write("a.md", "old" * 5000)
         memory.write("b.md", "other")
         ballast = filesystem.fill()
         try:
             with pytest.raises(OSError, match=r"No space left on device; .*'agent-memory versions off'"):
                 memory.delete("a.md")
-            memory.keep_versions(None)
-            assert memory.version_limits() is None
+            memory.versions.set_limits(None)
+            assert memory.versions.limits() is None
             with AgentMemory.open(root) as other:
-                assert other.version_limits() is None
+                assert other.versions.limits() is None
                 other.delete("a.md")  # keeps no copy
-                assert other.versions("a.md") == ()
+                assert other.versions.list("a.md") == ()
         finally:
             ballast.unlink()
-        memory.keep_versions(Versions(keep=8))
-        limits = memory.version_limits()
+        memory.versions.set_limits(Versions(keep=8))
+        limits = memory.versions.limits()
         assert limits is not None
         assert limits.keep == 8
     assert (root / ".agent-memory/store.json").read_bytes().count(b"\n") == 1

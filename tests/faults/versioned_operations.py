@@ -26,7 +26,7 @@ def _written(**texts: tuple[str, ...]) -> Callable[[AgentMemory], None]:
 
 def _first(memory: AgentMemory) -> str:
     """The id of the first version of ``a.md``."""
-    return memory.versions("a.md")[-1].id
+    return memory.versions.list("a.md")[-1].id
 
 
 VERSIONED = {
@@ -94,7 +94,7 @@ VERSIONED = {
         Operation(
             "restore, versions",
             {**_BESIDE, "a.md": OLD},
-            lambda m: m.restore("a.md", _first(m)),
+            lambda m: m.versions.restore("a.md", _first(m)),
             {**_BESIDE, "a.md": OLDEST},
             prepare=_written(a=(OLDEST, OLD)),
             kept={"a.md": ((OLDEST, OLD), (OLDEST, OLD, OLDEST))},
@@ -102,7 +102,7 @@ VERSIONED = {
         Operation(
             "redact, versions",
             {**_BESIDE, "a.md": OLD},
-            lambda m: m.redact("a.md", _first(m), reason="a key"),
+            lambda m: m.versions.redact("a.md", _first(m), reason="a key"),
             {**_BESIDE, "a.md": OLD},
             prepare=_written(a=(OLDEST, NEW, OLD)),
             kept={"a.md": ((OLDEST, NEW, OLD), (REDACTED, NEW, OLD))},
@@ -118,8 +118,8 @@ def contents(memory: AgentMemory, path: str) -> tuple[str, ...]:
         if each.reason is not None
         else memory.read(path)
         if each.ended_by is None
-        else memory.read_version(path, each.id)
-        for each in reversed(memory.versions(path))
+        else memory.versions.read(path, each.id)
+        for each in reversed(memory.versions.list(path))
     )
 
 

@@ -12,7 +12,7 @@ import pytest
 from agent_memory import (
     AgentMemory,
 )
-from agent_memory.filesystem import AgentMemoryFileSystem
+from agent_memory.filesystem import AgentMemoryFileSystem, filesystem
 from tests.filesystem.kit import FileSystem, Recorder
 from tests.support.servers import S3Server
 
@@ -35,16 +35,16 @@ def memory(request: pytest.FixtureRequest, tmp_path: Path, recorder: Recorder) -
 
 @pytest.fixture
 def fs(memory: AgentMemory) -> AgentMemoryFileSystem:
-    return memory.filesystem()
+    return filesystem(memory)
 
 
 @pytest.fixture
 def scratch() -> Iterator[AgentMemoryFileSystem]:
     """A filesystem for tests that do not depend on the backend."""
     with AgentMemory.open(f"memory://scratch-{os.urandom(6).hex()}") as memory:
-        yield memory.filesystem()
+        yield filesystem(memory)
 
 
 @pytest.fixture
 def plain(tmp_path: Path) -> FileSystem:
-    return AgentMemory.open(tmp_path / "plain").filesystem()
+    return filesystem(AgentMemory.open(tmp_path / "plain"))

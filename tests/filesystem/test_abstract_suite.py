@@ -11,7 +11,7 @@ import pytest
 from fsspec.tests import abstract
 
 from agent_memory import AgentMemory
-from agent_memory.filesystem import AgentMemoryFileSystem
+from agent_memory.filesystem import AgentMemoryFileSystem, filesystem
 from tests.support.servers import S3Server
 from tests.support.sizes import also
 
@@ -31,7 +31,7 @@ class Fixtures(abstract.AbstractFixtures):  # type: ignore[misc]  # fsspec has n
             server: S3Server = request.getfixturevalue("ministack")
             url, options = server.new_url(), server.options
         with AgentMemory.open(url, storage_options=options) as memory:
-            yield memory.filesystem()
+            yield filesystem(memory)
 
     @pytest.fixture
     def fs_path(self) -> str:

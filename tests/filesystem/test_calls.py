@@ -14,6 +14,7 @@ from agent_memory import (
     OperationDenied,
     hookimpl,
 )
+from agent_memory.filesystem import filesystem
 from tests.filesystem.kit import FileSystem, Recorder, contents, written
 
 CALLS: dict[str, tuple[Callable[[FileSystem], object], list[str]]] = {
@@ -63,7 +64,7 @@ CALLS: dict[str, tuple[Callable[[FileSystem], object], list[str]]] = {
 
 @pytest.mark.parametrize("call", CALLS)
 def test_each_call_is_reported_to_the_hooks_as_its_operation(recorder: Recorder, call: str) -> None:
-    fs = AgentMemory.open(f"memory://hooks-{os.urandom(6).hex()}", plugins=[recorder]).filesystem()
+    fs = filesystem(AgentMemory.open(f"memory://hooks-{os.urandom(6).hex()}", plugins=[recorder]))
     fs.pipe({"a": b"1", "d/f": b"12345"})
     recorder.kinds.clear()
     action, kinds = CALLS[call]
@@ -91,7 +92,7 @@ def test_every_query_raises_the_denial_of_a_guard() -> None:
         def agent_memory_before_operation(self) -> None:
             raise OperationDenied("no")
 
-    fs = AgentMemory.open("memory://", plugins=[Guard()]).filesystem()
+    fs = filesystem(AgentMemory.open("memory://", plugins=[Guard()]))
     for ask in (fs.exists, fs.isfile, fs.isdir, fs.info, fs.ls, fs.find, fs.cat, fs.open, fs.rm, fs.mkdir):
         with pytest.raises(PermissionError):
             ask("a")
@@ -99,7 +100,7 @@ def test_every_query_raises_the_denial_of_a_guard() -> None:
 
 def test_the_filesystem_of_a_read_only_view_refuses_every_write(memory: AgentMemory) -> None:
     memory.write("a", "1")
-    fs = memory.read_only().filesystem()
+    fs = filesystem(memory.read_only())
     actions: list[Callable[[], object]] = [
         lambda: fs.pipe_file("a", b"2"),
         lambda: written(fs, "a", "wb"),

@@ -13,6 +13,7 @@ from agent_memory import (
     AgentMemoryService,
     InvalidPathError,
 )
+from agent_memory.filesystem import filesystem
 from tests.filesystem.kit import BIG, FileSystem, Recorder, contents
 
 HOSTILE = [
@@ -59,7 +60,7 @@ VERBS: dict[str, Callable[[FileSystem, str], object]] = {
 @pytest.mark.parametrize("name", HOSTILE)
 def test_every_call_refuses_a_hostile_name(tmp_path: Path, recorder: Recorder, name: str) -> None:
     with AgentMemoryService(tmp_path / "root", plugins=[recorder]) as service:
-        fs, other = service.agent("me").filesystem(), service.agent("other")
+        fs, other = filesystem(service.agent("me")), service.agent("other")
         fs.pipe_file("a", b"1")
         other.write("x", "not yours")
         for count, act in enumerate(VERBS.values(), 1):
@@ -89,7 +90,7 @@ def test_a_name_that_is_no_text_is_refused(scratch: FileSystem, name: Any) -> No
 def test_the_filesystem_of_a_subtree_sees_only_the_subtree(memory: AgentMemory) -> None:
     memory.write("notes/a", "1")
     memory.write("b", "2")
-    fs = memory.subtree("notes").filesystem()
+    fs = filesystem(memory.subtree("notes"))
     assert contents(fs) == {"a": b"1"}
     assert (fs.ls("/", detail=False), fs.info("a")["name"]) == (["a"], "a")
     with pytest.raises(FileNotFoundError):

@@ -14,11 +14,13 @@ import pytest
 from fsspec.implementations.dirfs import DirFileSystem
 
 from agent_memory import (
+    PRESENT,
     AgentMemory,
     AgentMemoryService,
     AsyncAgentMemory,
     InvalidPathError,
 )
+from agent_memory.filesystem import filesystem
 from tests.filesystem.kit import BIG, Failed, FileSystem
 from tests.support.servers import S3Server
 
@@ -26,7 +28,7 @@ from tests.support.servers import S3Server
 def test_two_agents_never_share_a_filesystem(tmp_path: Path) -> None:
     with AgentMemoryService(tmp_path / "one") as one, AgentMemoryService(tmp_path / "two") as two:
         memories = [one.agent("a"), one.agent("b"), two.agent("a"), one.agent("a")]
-        systems = [memory.filesystem() for memory in memories]
+        systems = [filesystem(memory) for memory in memories]
         assert len({id(fs) for fs in systems}) == len(set(systems)) == len({hash(fs) for fs in systems}) == 4
         for number, fs in enumerate(systems[:3]):
             fs.pipe_file("shared/a", str(number).encode())
@@ -40,7 +42,7 @@ def test_two_agents_never_share_a_filesystem(tmp_path: Path) -> None:
 def test_a_filesystem_reveals_neither_its_root_nor_its_credentials(ministack: S3Server, tmp_path: Path) -> None:
     for url, options in ((str(tmp_path / "secret"), {}), (ministack.new_url(), ministack.options)):
         with AgentMemory.open(url, storage_options=options) as memory:
-            fs = memory.filesystem()
+            fs = filesystem(memory)
             with fs.open("a", "wb") as file:
                 shown = f"{fs} {fs!r} {fs.storage_options} {fs.storage_args} {file} {fs.unstrip_protocol('a')}"
             for secret in (url, str(tmp_path), *map(str, options.values())):
@@ -64,8 +66,8 @@ def test_an_open_file_cannot_be_pickled(scratch: FileSystem) -> None:
 async def test_the_filesystem_of_an_async_memory_is_the_same(tmp_path: Path) -> None:
     memory = AsyncAgentMemory.open(tmp_path)
     await memory.write("a", "1")
-    assert await asyncio.to_thread(memory.filesystem().cat, "a") == b"1"
-    await memory.append_bytes("a", b"\xff", separator=b"\n", must_exist=True)
+    assert await asyncio.to_thread(filesystem(memory).cat, "a") == b"1"
+    await memory.append("a", b"\xff", separator=b"\n", when=PRESENT)
     assert await memory.read_bytes("a") == b"1\n\xff"
     await memory.aclose()
 

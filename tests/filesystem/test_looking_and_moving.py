@@ -11,6 +11,7 @@ import pytest
 from agent_memory import (
     AgentMemory,
 )
+from agent_memory.filesystem import filesystem
 from tests.filesystem.kit import FileSystem, contents
 
 
@@ -65,7 +66,7 @@ def test_operations_on_a_path_that_is_no_file_raise_the_documented_errors(fs: Fi
 
 
 def test_listings_are_always_current(memory: AgentMemory) -> None:
-    fs, other = memory.filesystem(), memory.filesystem()
+    fs, other = filesystem(memory), filesystem(memory)
     for number in range(3):
         other.touch(f"d/{number}")
         assert fs.ls("d", detail=False) == [f"d/{n}" for n in range(number + 1)]

@@ -13,6 +13,7 @@ from agent_memory import (
     AgentMemory,
     ConflictError,
 )
+from agent_memory.filesystem import filesystem
 from tests.filesystem.kit import BIG, FileSystem, Recorder
 
 
@@ -52,8 +53,8 @@ def test_a_whole_read_has_no_limit_and_a_read_in_blocks_bounds_memory(tmp_path: 
     with AgentMemory.open(tmp_path) as memory:
         memory._tree.backend.max_bytes = 9_000_000
         for _ in range(4):
-            memory.append_bytes("big", bytes(8_000_000))
-        fs = memory.filesystem()
+            memory.append("big", bytes(8_000_000))
+        fs = filesystem(memory)
         with fs.open("big", block_size=1_000_000) as file:
             tracemalloc.start()
             try:
@@ -66,19 +67,19 @@ def test_a_whole_read_has_no_limit_and_a_read_in_blocks_bounds_memory(tmp_path: 
 
 
 CHANGES: dict[str, Callable[[AgentMemory], object]] = {
-    "as long": lambda memory: memory.write_bytes("big", BIG[::-1]),
-    "one byte": lambda memory: memory.write_bytes("big", BIG[:300_000] + bytes([BIG[300_000] ^ 1]) + BIG[300_001:]),
-    "longer": lambda memory: memory.write_bytes("big", BIG[:300_000] + b"inserted" + BIG[300_000:]),
-    "shorter": lambda memory: memory.write_bytes("big", BIG[:-1]),
-    "empty": lambda memory: memory.write_bytes("big", b""),
+    "as long": lambda memory: memory.write("big", BIG[::-1]),
+    "one byte": lambda memory: memory.write("big", BIG[:300_000] + bytes([BIG[300_000] ^ 1]) + BIG[300_001:]),
+    "longer": lambda memory: memory.write("big", BIG[:300_000] + b"inserted" + BIG[300_000:]),
+    "shorter": lambda memory: memory.write("big", BIG[:-1]),
+    "empty": lambda memory: memory.write("big", b""),
     "gone": lambda memory: memory.delete("big"),
 }
 
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_rewrite_during_a_read_is_a_conflict(memory: AgentMemory, change: str) -> None:
-    memory.write_bytes("big", BIG)
-    with memory.filesystem().open("big", block_size=50_000) as file:
+    memory.write("big", BIG)
+    with filesystem(memory).open("big", block_size=50_000) as file:
         assert file.read(10) == BIG[:10]
         CHANGES[change](memory)
         with pytest.raises(ConflictError, match="while it was read"):
@@ -86,8 +87,8 @@ def test_a_rewrite_during_a_read_is_a_conflict(memory: AgentMemory, change: str)
 
 
 def test_an_append_during_a_read_does_not_change_the_result(memory: AgentMemory) -> None:
-    memory.write_bytes("big", BIG)
-    with memory.filesystem().open("big", block_size=50_000) as file:
+    memory.write("big", BIG)
+    with filesystem(memory).open("big", block_size=50_000) as file:
         parts = [file.read(10)]
         while part := file.read(100_000):
             memory.append("big", "more")

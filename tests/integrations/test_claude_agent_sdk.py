@@ -140,7 +140,7 @@ async def test_damaged_lines_are_skipped_and_the_next_append_begins_a_line() -> 
     with AgentMemory.open("memory://") as memory:
         store = AgentMemorySessionStore(memory)
         await store.append(key(), entries("a"))
-        memory.append_bytes("p/s.jsonl", b'\xff\xfe\n[1]\n"text"\nnull\n7\n\n{"type": NaN}\n{"type":"x","uuid":"to')
+        memory.append("p/s.jsonl", b'\xff\xfe\n[1]\n"text"\nnull\n7\n\n{"type": NaN}\n{"type":"x","uuid":"to')
         await store.append(key(), entries("b"))
         assert await store.load(key()) == entries("a", "b")
 

@@ -607,7 +607,7 @@ async def test_a_deleted_memory_is_gone_and_does_not_come_back(memory: AgentMemo
         assert await found(service, "rail") == ["rail two"]
         await service.add_events_to_memory(**USER, events=[said("rail unknown", id="unknown")])
         assert "rail unknown" in await found(service, "rail")
-    kept = memory.read_many_bytes([entry.path for entry in memory.list()])
+    kept = memory.read_many([entry.path for entry in memory.list()], bytes=True)
     assert not any(b"rail one" in data for data in kept.values())
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agent_memory import AgentMemory
-from agent_memory.integrations._toolkit import from_json, last_records, records, step, sync_view
+from agent_memory.integrations.toolkit import from_json, last_records, records, step, sync_view
 from agent_memory.reading.lines import MAX_LINE
 
 
@@ -19,7 +19,7 @@ def an_object(value: Any) -> dict[str, Any] | None:
 def test_every_record_is_returned_and_every_damaged_line_is_counted(end: bytes) -> None:
     memory = AgentMemory.open("memory://")
     lines = [b'\xef\xbb\xbf{"a":1}', b"5", b"{", b"", b' {"a":2} ', b"\xff", b'\xef\xbb\xbf{"a":3}', b"\xef\xbb\xbf"]
-    memory.write_bytes("a.jsonl", end.join(lines))
+    memory.write("a.jsonl", end.join(lines))
     found = step(records(sync_view(memory), "a.jsonl", an_object))
     assert found is not None
     assert (found, found.damaged) == ([{"a": 1}, {"a": 2}, {"a": 3}], 3)
@@ -30,7 +30,7 @@ def test_every_record_is_returned_and_every_damaged_line_is_counted(end: bytes) 
 
 def test_a_line_that_is_too_long_is_counted() -> None:
     memory = AgentMemory.open("memory://")
-    memory.write_bytes("a.jsonl", b"{}\n" + b" " * (MAX_LINE + 2**21) + b"\n{}\n")
+    memory.write("a.jsonl", b"{}\n" + b" " * (MAX_LINE + 2**21) + b"\n{}\n")
     for found in (
         step(records(sync_view(memory), "a.jsonl", an_object)),
         step(last_records(sync_view(memory), "a.jsonl", an_object, 5)),

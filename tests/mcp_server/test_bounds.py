@@ -26,7 +26,7 @@ MOST = MAX_CHARACTERS + MAX_AROUND
 async def filled(memory: AsyncAgentMemory) -> None:
     await memory.write("line.md", "needle " + "x" * 10 * HUGE)
     await memory.write("lines.md", f"needle {QUOTES}\n" * 5000)
-    await memory.write_bytes("bytes.bin", b"\xff\x00" * HUGE)
+    await memory.write("bytes.bin", b"\xff\x00" * HUGE)
     for number in range(100):
         await memory.write(f"many/{LONG_NAME}/{number:04}.md", f"needle {QUOTES}\n" * 3)
 
@@ -114,7 +114,7 @@ CONTENTS = {
 @both_eras
 async def test_following_the_hints_of_a_resource_returns_every_byte_once(content: bytes, mode: str) -> None:
     async with connected(mode=mode) as (client, memory):
-        await memory.write_bytes("a b.md", content)
+        await memory.write("a b.md", content)
         uri, parts = "memory://a%20b.md", list[bytes]()
         while uri:
             result = await client.read_resource(uri)

@@ -30,7 +30,7 @@ async def test_a_listed_resource_can_be_read_by_its_uri(root: Root) -> None:
 
 async def test_a_resource_that_is_no_text_is_a_blob() -> None:
     async with connected() as (client, memory):
-        await memory.write_bytes("a.bin", b"\xff\0")
+        await memory.write("a.bin", b"\xff\0")
         (content,) = (await client.read_resource("memory://a.bin")).contents
     assert isinstance(content, BlobResourceContents)
     assert (base64.b64decode(content.blob), content.mime_type) == (b"\xff\0", "application/octet-stream")

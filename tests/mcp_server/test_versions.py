@@ -116,7 +116,7 @@ async def test_a_conversation_is_neither_listed_nor_restored(memory: AsyncAgentM
     async with Client(mcp_server(memory, versions=True)) as client:
         text, _ = await called(client, "memory_versions")
         assert [line.split()[1] for line in text.splitlines()] == ["/memories/a.md"]
-        version = (await memory.versions("history.jsonl"))[1].id
+        version = (await memory.versions.list("history.jsonl"))[1].id
         for tool in ("memory_versions", "memory_restore"):
             _, is_error = await called(client, tool, path="/memories/history.jsonl", version=version)
             assert is_error

@@ -18,7 +18,7 @@ Call = Callable[[AgentMemory, str], object]
 
 def call_when_told(parent: Connection, root: Root, call: Call, name: str) -> None:
     with AgentMemory.open(root.url, storage_options=root.options) as memory:
-        memory.append("ready", "x", idempotency_key="ready")  # makes the first-time requests
+        memory.once("ready").append("ready", "x")  # makes the first-time requests
         parent.send("ready")
         parent.recv()
         call(memory.with_timeout(5), name)

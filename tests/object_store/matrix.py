@@ -11,6 +11,8 @@ from functools import partial
 from typing import Any, Final, Literal, TypeAlias
 
 from agent_memory import (
+    ABSENT,
+    SHA256,
     AgentMemory,
     AgentMemoryError,
     AgentMemoryFileNotFoundError,
@@ -96,7 +98,7 @@ OPERATIONS = (
     Operation("list", lambda m: m.list("d"), _HAVE, _HAVE),
     Operation("write, a new file", lambda m: m.write("d/b.md", NEW), _HAVE, {**_HAVE, "d/b.md": NEW}),
     Operation("write", lambda m: m.write("d/a.md", NEW), _HAVE, {"d/a.md": NEW}),
-    Operation("write, expected_sha256", lambda m: m.write("d/a.md", NEW, expected_sha256=_SHA), _HAVE, {"d/a.md": NEW}),
+    Operation("write, expected_sha256", lambda m: m.write("d/a.md", NEW, when=SHA256(_SHA)), _HAVE, {"d/a.md": NEW}),
     Operation("create", lambda m: m.create("d/b.md", NEW), _HAVE, {**_HAVE, "d/b.md": NEW}),
     Operation("append, a new file", lambda m: m.append("d/b.md", NEW), _HAVE, {**_HAVE, "d/b.md": NEW}),
     Operation("append", lambda m: m.append("d/a.md", NEW), _HAVE, {"d/a.md": OLD + NEW}),
@@ -116,10 +118,10 @@ OPERATIONS = (
     ),
     Operation(
         "create, in parts",
-        lambda m: m.write_blocks("d/b.md", [LARGE.encode()], len(LARGE), create=True),
+        lambda m: m.write_blocks("d/b.md", [LARGE.encode()], len(LARGE), when=ABSENT),
         _HAVE,
         {**_HAVE, "d/b.md": LARGE},
-        lambda m: m.write_blocks("d/large ready.md", [LARGE.encode()], len(LARGE), create=True),
+        lambda m: m.write_blocks("d/large ready.md", [LARGE.encode()], len(LARGE), when=ABSENT),
     ),
     Operation("edit", lambda m: m.edit("d/a.md", lambda text: text + NEW), _HAVE, {"d/a.md": OLD + NEW}),
     Operation(
@@ -131,17 +133,17 @@ OPERATIONS = (
     Operation("delete by edit", lambda m: m.edit("d/a.md", lambda _: None), _HAVE, {}),
     Operation(
         "write, idempotency key",
-        lambda m: m.write("d/a.md", NEW, idempotency_key="k"),
+        lambda m: m.once("k").write("d/a.md", NEW),
         _HAVE,
         {"d/a.md": NEW},
-        lambda m: m.write("d/ready.md", NEW, idempotency_key="ready"),
+        lambda m: m.once("ready").write("d/ready.md", NEW),
     ),
     Operation(
         "append, idempotency key",
-        lambda m: m.append("d/a.md", NEW, idempotency_key="k"),
+        lambda m: m.once("k").append("d/a.md", NEW),
         _HAVE,
         {"d/a.md": OLD + NEW},
-        lambda m: m.append("d/ready.md", NEW, idempotency_key="ready"),
+        lambda m: m.once("ready").append("d/ready.md", NEW),
     ),
     Operation("delete", lambda m: m.delete("d/a.md"), _HAVE, {}),
     Operation("rename", lambda m: m.rename("d/a.md", "d/b.md"), _HAVE, {"d/b.md": OLD}),
@@ -271,8 +273,8 @@ def _judged(result: str, operation: Operation, files: Files) -> str:
 
 def _judged_versions(result: str, operation: Operation, memory: AgentMemory) -> str:
     assert operation.earlier
-    versions = memory.versions("d/a.md")
-    found = tuple(memory.read_version("d/a.md", each.id) for each in reversed(versions) if each.ended_by)
+    versions = memory.versions.list("d/a.md")
+    found = tuple(memory.versions.read("d/a.md", each.id) for each in reversed(versions) if each.ended_by)
     is_done = files_of(memory) == operation.after
     return result if found == operation.earlier[is_done] else f"lost: {result} with versions {found}"
 

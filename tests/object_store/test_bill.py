@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from agent_memory import AgentMemory, AgentMemoryService, Versions
+from agent_memory import SHA256, AgentMemory, AgentMemoryService, Versions
 from agent_memory.cli.bill import HOURLY_WITH_VERSIONS, REQUESTS, requests_of
 from agent_memory.cli.moving import Target
 from agent_memory.conversation import ConversationMemory, Message
@@ -115,21 +115,21 @@ def test_the_calls_that_frameworks_need_cost_the_documented_requests(
     memory = opened()
     for name in ("a", "b", "d/c"):
         memory.append(f"{name}.md", "x")
-    assert cost(lambda: memory.write("a.md", "y", expected_sha256=hashlib.sha256(b"x").hexdigest())) == {
+    assert cost(lambda: memory.write("a.md", "y", when=SHA256(hashlib.sha256(b"x").hexdigest()))) == {
         "GET": 1,
         "PUT": 1,
     }
     assert cost(lambda: memory.edit("new.md", str.upper, missing="y")) == {"GET": 1, "PUT": 1}
     seen = memory.stat("a.md").etag
     assert seen is not None
-    assert cost(lambda: memory.write("a.md", "y", expected_version=seen)) == {"PUT": 1}
+    assert cost(lambda: memory.write("a.md", "y", when=seen)) == {"PUT": 1}
     written = memory.write("a.md", "z").etag
     assert written is not None
-    assert cost(lambda: memory.write("a.md", "y", expected_version=written)) == {"PUT": 1}
+    assert cost(lambda: memory.write("a.md", "y", when=written)) == {"PUT": 1}
     listed = memory.list(name_prefix="a")[0].etag
     assert listed is not None
-    assert cost(lambda: memory.write("a.md", "z", expected_version=listed)) == {"HEAD": 1, "PUT": 1}
-    assert cost(lambda: memory.read_many_bytes(["a.md", "b.md", "none.md"], missing_ok=True)) == {"GET": 3}
+    assert cost(lambda: memory.write("a.md", "z", when=listed)) == {"HEAD": 1, "PUT": 1}
+    assert cost(lambda: memory.read_many(["a.md", "b.md", "none.md"], missing_ok=True, bytes=True)) == {"GET": 3}
     assert cost(lambda: memory.list(name_prefix="a", limit=1)) == {"LIST": 1}
     assert cost(lambda: memory.is_directory("d")) == {"LIST": 1}
     assert cost(lambda: memory.tail("a.md", 10)) == {"GET": 1}
@@ -139,13 +139,11 @@ def test_the_calls_that_frameworks_need_cost_the_documented_requests(
 
 def test_a_call_with_an_idempotency_key_costs_two_requests_more(opened: Callable[[], AgentMemory], cost: Cost) -> None:
     memory = opened()
-    memory.append("ready.md", "x", idempotency_key="ready")  # makes the first-time requests
-    assert cost(lambda: memory.append("ready.md", "y", idempotency_key="k")) == {"PUT": 3}
-    assert cost(lambda: memory.append("ready.md", "y", idempotency_key="k")) == {"PUT": 1, "HEAD": 1, "GET": 1}, (
-        "repeated"
-    )
-    assert cost(lambda: memory.write("ready.md", "z", idempotency_key="w")) == {"PUT": 3}
-    assert cost(lambda: memory.edit_result("none")) == {"GET": 1}
+    memory.once("ready").append("ready.md", "x")  # makes the first-time requests
+    assert cost(lambda: memory.once("k").append("ready.md", "y")) == {"PUT": 3}
+    assert cost(lambda: memory.once("k").append("ready.md", "y")) == {"PUT": 1, "HEAD": 1, "GET": 1}, "repeated"
+    assert cost(lambda: memory.once("w").write("ready.md", "z")) == {"PUT": 3}
+    assert cost(lambda: memory.once("none").result()) == {"GET": 1}
     assert cost(lambda: memory.append("ready.md", "y")) == {"PUT": 1}, "without a key"
 
 
@@ -158,8 +156,8 @@ def test_a_forget_costs_a_request_for_each_receipt(opened: Callable[[], AgentMem
     one = {"VERSIONS": 2, "UPLOADS": 1, "DELETE": 1, "HEAD": 1, "LIST": 1}
     assert cost(lambda: memory.forget("plain.md")) == one | {"LIST": 2, "GET": 1}
     for number in range(3):
-        memory.append("keyed.md", "x", idempotency_key=f"{number}")
-        memory.append("kept.md", "x", idempotency_key=f"kept {number}")
+        memory.once(f"{number}").append("keyed.md", "x")
+        memory.once(f"kept {number}").append("kept.md", "x")
     four = {request: 4 * count for request, count in one.items()}
     assert cost(lambda: memory.forget("keyed.md")) == four | {"LIST": 6, "GET": 7}, "the file and its three receipts"
 
@@ -222,10 +220,10 @@ def test_versions_cost_the_documented_requests(proxy: Proxy, ministack: S3Server
         assert cost(lambda: memory.edit("d/a.md", str.upper)) == {"GET": 1, "PUT": 2}
         version = memory.stat("d/a.md").etag
         assert version
-        assert cost(lambda: memory.write("d/a.md", "z", expected_version=version)) == {"GET": 1, "PUT": 2}
-        assert cost(lambda: memory.versions("d/a.md", limit=3)) == {"HEAD": 1, "LIST": 1, "GET": 1 + 2}
-        newest = memory.versions("d/a.md")[1].id
-        assert cost(lambda: memory.read_version("d/a.md", newest)) == {"HEAD": 1, "LIST": 1, "GET": 1 + 1}
+        assert cost(lambda: memory.write("d/a.md", "z", when=version)) == {"GET": 1, "PUT": 2}
+        assert cost(lambda: memory.versions.list("d/a.md", limit=3)) == {"HEAD": 1, "LIST": 1, "GET": 1 + 2}
+        newest = memory.versions.list("d/a.md")[1].id
+        assert cost(lambda: memory.versions.read("d/a.md", newest)) == {"HEAD": 1, "LIST": 1, "GET": 1 + 1}
         assert cost(lambda: memory.rename("d/a.md", "d/b.md")) == {"GET": 1, "PUT": 2, "HEAD": 1, "DELETE": 1}
         assert cost(lambda: memory.delete("d/b.md")) == {"GET": 1, "PUT": 1, "HEAD": 1, "DELETE": 1}
 
@@ -238,7 +236,7 @@ def test_the_command_cost_multiplies_the_requests_that_are_sent(
 ) -> None:
     memory, another = opened(), opened()
     if versions:
-        memory.keep_versions(Versions())
+        memory.versions.set_limits(Versions())
     for user in (memory, another):
         user.append("ready.md", "x")  # makes the first-time requests
     for operation in REQUESTS:

@@ -155,7 +155,7 @@ def test_receipts_and_versions_are_not_forgotten_where_versions_are_ignored(
     """The files are gone already, so only what this package keeps of them is left."""
     with bucket.service(versions=Versions()) as service:
         memory = service.agent("bob")
-        memory.write("notes.md", TEXT, idempotency_key="key")
+        memory.once("key").write("notes.md", TEXT)
         memory.write("notes.md", "x")
         memory.delete("notes.md")
         proxy.ignores = {"versions"}
@@ -171,13 +171,13 @@ def test_a_redaction_fails_where_versions_are_ignored(bucket: Bucket, proxy: Pro
         memory = service.agent("bob")
         memory.write("notes.md", TEXT)
         memory.write("notes.md", "x")
-        earlier = memory.versions("notes.md")[-1].id
+        earlier = memory.versions.list("notes.md")[-1].id
         proxy.ignores = {"versions"}
         with pytest.raises(WriteError, match="lists no version"):
-            memory.redact("notes.md", earlier, reason="a key")
-        assert memory.versions("notes.md")[-1].redacted_by is None
+            memory.versions.redact("notes.md", earlier, reason="a key")
+        assert memory.versions.list("notes.md")[-1].redacted_by is None
         proxy.ignores = set()
-        assert memory.redact("notes.md", earlier, reason="a key").versions_searched
+        assert memory.versions.redact("notes.md", earlier, reason="a key").versions_searched
 
 
 @has_none
@@ -186,7 +186,7 @@ def test_files_are_deleted_where_the_server_has_no_versions(bucket: Bucket, prox
     with bucket.service(versions=Versions()) as service:
         memory = service.agent("bob")
         for name in ("dir/a.md", "dir/b.md", "dir.md"):
-            memory.write(name, TEXT, idempotency_key=name)
+            memory.once(name).write(name, TEXT)
             memory.write(name, "x")
         result = memory.forget("dir")
         assert (result.files, result.versions_searched) == (2, False)
@@ -205,9 +205,9 @@ def test_a_version_is_redacted_where_the_server_has_none(bucket: Bucket, proxy: 
         memory = service.agent("bob")
         memory.write("notes.md", TEXT)
         memory.write("notes.md", "x")
-        earlier = memory.versions("notes.md")[-1].id
-        assert not memory.redact("notes.md", earlier, reason="a key").versions_searched
-        assert memory.versions("notes.md")[-1].redacted_by
+        earlier = memory.versions.list("notes.md")[-1].id
+        assert not memory.versions.redact("notes.md", earlier, reason="a key").versions_searched
+        assert memory.versions.list("notes.md")[-1].redacted_by
         assert memory.read("notes.md") == "x"
 
 

@@ -69,18 +69,18 @@ def test_versions_are_kept_and_forgotten_over_https(ministack: S3Server, https: 
     with AgentMemory.open(server.new_url(), storage_options=server.options, versions=Versions()) as memory:
         memory.write("a.md", "one")
         memory.write("a.md", "two")
-        earlier = memory.versions("a.md")[-1]
-        assert memory.read_version("a.md", earlier.id) == "one"
-        memory.restore("a.md", earlier.id)
+        earlier = memory.versions.list("a.md")[-1]
+        assert memory.versions.read("a.md", earlier.id) == "one"
+        memory.versions.restore("a.md", earlier.id)
         assert memory.forget("a.md").files == 1
-        assert memory.versions() == ()
+        assert memory.versions.list() == ()
 
 
 def test_the_parts_of_large_files_arrive_as_they_are(server: S3Server) -> None:
     data = b"0123456789abcdef" * (6 << 16)  # 6 MiB
     with AgentMemory.open(server.new_url(), storage_options=server.options) as memory:
         memory.write_blocks("large.log", [data, b"end"], len(data) + 3)
-        memory.append_bytes("large.log", b"+")
+        memory.append("large.log", b"+")
         assert memory.read_bytes("large.log") == data + b"end+"
 
 

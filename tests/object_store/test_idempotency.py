@@ -19,11 +19,11 @@ os.environ.setdefault("AWS_DEFAULT_REGION", "us-east-1")  # the workers are othe
 
 OLD = "old\n"
 CALLS: dict[str, tuple[Callable[[AgentMemory], object], str | None]] = {
-    "append": (lambda m: m.append("file", "line\n", idempotency_key="k"), "old\nline\n"),
-    "write": (lambda m: m.write("file", "new\n", idempotency_key="k"), "new\n"),
-    "edit": (lambda m: m.edit("file", lambda text: text + "+\n", idempotency_key="k"), "old\n+\n"),
-    "create": (lambda m: m.create("new", "new\n", idempotency_key="k"), OLD),
-    "delete": (lambda m: m.delete("file", idempotency_key="k"), None),
+    "append": (lambda m: m.once("k").append("file", "line\n"), "old\nline\n"),
+    "write": (lambda m: m.once("k").write("file", "new\n"), "new\n"),
+    "edit": (lambda m: m.once("k").edit("file", lambda text: text + "+\n"), "old\n+\n"),
+    "create": (lambda m: m.once("k").create("new", "new\n"), OLD),
+    "delete": (lambda m: m.once("k").delete("file"), None),
 }
 
 
@@ -69,7 +69,8 @@ def repeat_all(number: int, _: object, root: Root, calls: int) -> list[tuple[obj
     with AgentMemoryService(root.url, storage_options=root.options) as service:
         memory = service.agent("team")
         order = range(calls) if number % 2 else reversed(range(calls))
-        return sorted(memory.append("log.txt", f"{call}\n", idempotency_key=f"{call}")[:3] for call in order)
+        results = [memory.once(f"{call}").append("log.txt", f"{call}\n") for call in order]
+        return sorted((result.path, result.size, result.sha256) for result in results)
 
 
 @by_s3fs_or_both

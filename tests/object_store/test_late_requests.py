@@ -169,9 +169,9 @@ def test_a_late_delete_does_not_take_a_restored_file(network: LateNetwork, way: 
     memory.write("a", TEXT)
     memory.acting_as("ann").delete("a")
     if way == "undo":
-        memory.undo(actor="ann")
+        memory.versions.undo(actor="ann")
     else:
-        memory.restore("a", memory.versions("a")[0].id)
+        memory.versions.restore("a", memory.versions.list("a")[0].id)
     network.arrive()
     assert memory.read("a") == TEXT
 

@@ -29,6 +29,7 @@ from agent_memory import (
 )
 from agent_memory.backend import Deadline, Key, deadline_scope
 from agent_memory.core.blocking import BlockingStore
+from agent_memory.filesystem import filesystem
 from agent_memory.object_store.write_log import WriteLog
 from agent_memory_s3 import S3Backend
 from tests.object_store.proxy import Proxy, telling
@@ -259,7 +260,7 @@ def test_credentials_are_in_no_pickle_and_no_repr(ministack: S3Server) -> None:
     with AgentMemory.open(ministack.new_url(), storage_options=ministack.options) as memory:
         memory.write("a.md", "x")
         backend = memory._tree.backend
-        for held in (memory, backend, memory.filesystem()):
+        for held in (memory, backend, filesystem(memory)):
             assert SECRET not in repr(held)
             with pytest.raises((TypeError, pickle.PicklingError)) as refused:
                 pickle.dumps(held)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from agent_memory import (
+    SHA256,
     AgentMemory,
     AgentMemoryFileNotFoundError,
     AppendError,
@@ -120,8 +121,8 @@ def test_a_deleted_text_does_not_come_back_from_the_cache_of_a_writer(
         calls: tuple[Callable[[], object], ...] = (
             lambda: writer.append("a.md", "more\n"),
             lambda: writer.edit("a.md", str.upper),
-            lambda: writer.write("a.md", "again\n", expected_version=kept),
-            lambda: writer.write("a.md", "again\n", expected_sha256=hashlib.sha256(b"secret\n").hexdigest()),
+            lambda: writer.write("a.md", "again\n", when=kept),
+            lambda: writer.write("a.md", "again\n", when=SHA256(hashlib.sha256(b"secret\n").hexdigest())),
         )
         for call in calls:
             with pytest.raises((UnsupportedOperationError, ConflictError, AgentMemoryFileNotFoundError)) as raised:
@@ -141,7 +142,7 @@ def test_a_single_writer_brings_no_deleted_text_back(stand_in: StandIn) -> None:
         assert kept is not None
         memory.delete("a.md")
         with pytest.raises(ConflictError):
-            memory.write("a.md", "again\n", expected_version=kept)
+            memory.write("a.md", "again\n", when=kept)
         memory.append("a.md", "more\n")
         assert memory.read("a.md") == "more\n"
 
@@ -241,7 +242,7 @@ def test_ceph_in_a_versioned_bucket_is_refused_in_words(ceph: S3Server, engine: 
             (lambda: memory.edit("a.md", str.upper), "refuses preconditions that hold"),
             (lambda: memory.rename("a.md", "b.md"), "preconditions|conditional"),
             (
-                lambda: memory.delete("a.md", expected_sha256=sha256),
+                lambda: memory.delete("a.md", when=SHA256(sha256)),
                 "precondition|conditional",
             ),
         )

@@ -188,8 +188,8 @@ def test_settings_are_read_again_when_the_hosts_clock_was_set(monkeypatch: pytes
     with AgentMemoryService("memory://restored") as image, AgentMemoryService("memory://restored") as other:
         memory = image.agent("ann")
         memory.write("a.md", "one")
-        other.agent("ann").keep_versions(Versions())
+        other.agent("ann").versions.set_limits(Versions())
         measured = host_clock._measured()
         monkeypatch.setattr(host_clock, "_measured", lambda: measured + 3600)
         memory.write("a.md", "two")
-        assert len(memory.versions("a.md")) == 2
+        assert len(memory.versions.list("a.md")) == 2

@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, get_args
 import pytest
 from click.testing import CliRunner
 
-from agent_memory import AgentMemory, AsyncAgentMemory, ConflictError, FileTooLargeError, UnsupportedOperationError
+from agent_memory import (
+    ABSENT,
+    SHA256,
+    AgentMemory,
+    AsyncAgentMemory,
+    ConflictError,
+    FileTooLargeError,
+    UnsupportedOperationError,
+)
 from agent_memory.backend import AnyBackend
 from agent_memory.cli.app import app
 from agent_memory.object_store import cleanup
@@ -110,7 +118,7 @@ def test_an_operation_works_if_its_precondition_is_kept_and_is_refused_first_if_
         is_kept(not kinds, kinds[0] if kinds else "", lambda: memory.rename("moved.md", "there.md"))
         memory.write("a.md", "of another")
         with pytest.raises((ConflictError, UnsupportedOperationError)):
-            memory.delete("a.md", expected_sha256=digest(stale))
+            memory.delete("a.md", when=SHA256(digest(stale)))
         assert memory.read("a.md") == "of another"
         stated = memory.capabilities
         assert (stated.atomic_create, stated.compare_and_swap, stated.conditional_delete) == (creates, swaps, deletes)
@@ -174,9 +182,9 @@ def test_large_files_are_sent_whole_to_a_server_whose_uploads_are_not_atomic_unl
             with pytest.raises(FileTooLargeError, match="cannot append to it in parts"):
                 memory.append("log.md", "3")
             with pytest.raises(UnsupportedOperationError, match="not in a race"):
-                memory.write_blocks("new.bin", blocks, LARGE, create=True)
+                memory.write_blocks("new.bin", blocks, LARGE, when=ABSENT)
         else:
-            memory.write_blocks("new.bin", blocks, LARGE, create=True)
+            memory.write_blocks("new.bin", blocks, LARGE, when=ABSENT)
     assert left(ministack, url) == (["log.md"] if has_other_writers else ["log.md", "new.bin"], [])
 
 
@@ -322,7 +330,7 @@ def test_ceph_refuses_an_operation_that_could_destroy_another_writers_data(ceph:
     with AgentMemory.open(ceph.new_url(), storage_options=ceph.options) as memory:
         memory.write("a.md", "x")
         with pytest.raises(UnsupportedOperationError, match="ignores preconditions"):
-            memory.delete("a.md", expected_sha256=digest("x"))
+            memory.delete("a.md", when=SHA256(digest("x")))
         with pytest.raises(UnsupportedOperationError, match="ignores preconditions"):
             memory.rename("a.md", "b.md")
         assert [entry.path for entry in memory.list()] == ["a.md"]

@@ -10,6 +10,8 @@ from contextlib import closing
 import pytest
 
 from agent_memory import (
+    ABSENT,
+    ANY,
     AgentMemory,
     AsyncAgentMemory,
     ConflictError,
@@ -50,7 +52,7 @@ def opened(server: S3Server, proxy: Proxy, url: str, **options: float) -> AgentM
 
 
 def write(memory: AgentMemory, path: str, data: bytes = DATA, *, create: bool = True) -> None:
-    memory.write_blocks(path, [data], len(data), create=create)
+    memory.write_blocks(path, [data], len(data), when=ABSENT if create else ANY)
 
 
 def content(server: S3Server, url: str, path: str) -> bytes:
@@ -174,7 +176,7 @@ def test_a_create_that_loses_a_race_during_its_upload_raises_already_exists(mini
 
     with opened(ministack, proxy, url) as memory:
         with pytest.raises(FileAlreadyExistsError):
-            memory.write_blocks("large.bin", overtaken(memory, "large.bin"), len(DATA), create=True)
+            memory.write_blocks("large.bin", overtaken(memory, "large.bin"), len(DATA), when=ABSENT)
         assert memory.read("large.bin") == "theirs"
         memory.write_blocks("large.bin", overtaken(memory, "large.bin"), len(DATA))  # the last write wins
     assert content(ministack, url, "large.bin") == DATA
@@ -191,7 +193,7 @@ def test_a_file_that_changes_during_its_rename_is_not_renamed(ministack: S3Serve
         def choose(operation: str) -> Fault | None:
             if operation == "COMPLETE UPLOAD":
                 proxy.choose = lambda _: None
-                other.append_bytes("large.bin", b"more\n")
+                other.append("large.bin", b"more\n")
             return None
 
         proxy.choose = choose
@@ -210,7 +212,7 @@ def test_a_copy_of_a_growing_file_holds_its_state_at_the_start(ministack: S3Serv
         def choose(operation: str) -> Fault | None:
             if operation == "BEGIN UPLOAD":
                 proxy.choose = lambda _: None
-                other.append_bytes("log.bin", b"more\n")
+                other.append("log.bin", b"more\n")
             return None
 
         proxy.choose = choose

@@ -145,7 +145,7 @@ def test_a_create_that_is_sent_again_after_a_deletion_makes_another_state(minist
         proxy.choose = choose
         memory.create("file", "one")
         proxy.choose = lambda _: None
-        (found,) = memory.versions("file")
+        (found,) = memory.versions.list("file")
     (deleted,) = map(Origin.parse, first)
     assert deleted
     assert deleted.by == found.made_by

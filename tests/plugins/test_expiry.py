@@ -79,10 +79,10 @@ def test_each_change_deletes_at_most_two_and_hooks_and_versions_see_it(root: Pat
         deletions = [operation for operation, outcome in seen.after if operation.kind == "delete"]
         assert sorted(operation.path for operation in deletions) == EXPIRED
         assert {operation.actor for operation in deletions} == {"expiry"}
-        (kept,) = memory.versions("scratch/a")
+        (kept,) = memory.versions.list("scratch/a")
         assert kept.ended_by
         assert kept.ended_by.actor == "expiry"
-        assert memory.read_version("scratch/a", kept.id) == "8 days old"
+        assert memory.versions.read("scratch/a", kept.id) == "8 days old"
         assert sum(operation.kind == "list" and operation.actor == "expiry" for operation, _ in seen.after) == 1
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from agent_memory import (
+    SHA256,
     AgentMemory,
     AgentMemoryError,
     AgentMemoryService,
@@ -65,7 +66,7 @@ def test_a_limit_counts_bytes(memory: AgentMemory) -> None:
     with pytest.raises(OperationDenied):
         memory.write("a.md", "\u00e9" * 5 + "x")
     with pytest.raises(OperationDenied):
-        memory.write_bytes("a.md", b"\xff" * 11)
+        memory.write("a.md", b"\xff" * 11)
 
 
 def test_a_limit_of_zero_allows_only_empty_files() -> None:
@@ -153,7 +154,7 @@ def test_a_file_removed_by_another_client_does_not_count_after_a_read_or_stat(se
 @pytest.mark.parametrize(
     "distract",
     [
-        lambda memory: memory.delete("a.md", expected_sha256="0" * 64),
+        lambda memory: memory.delete("a.md", when=SHA256("0" * 64)),
         lambda memory: memory.read_only().delete("a.md"),
         lambda memory: memory.delete_tree("missing"),
         lambda memory: memory.rename("missing", "b.md"),
@@ -289,19 +290,19 @@ def test_an_edit_that_deletes_its_file_frees_its_room(url: str) -> None:
 
 def test_a_restored_file_counts(url: str) -> None:
     bob = opened(url, max_bytes=10).agent("bob")
-    bob.keep_versions(Versions())
+    bob.versions.set_limits(Versions())
     bob.write("a.md", "12345678")
     bob.write("a.md", "1")
-    large = bob.versions("a.md")[1].id
+    large = bob.versions.list("a.md")[1].id
     bob.write("b.md", "1234")
     with pytest.raises(OperationDenied, match="12 bytes in all; an agent may have 10"):
-        bob.restore("a.md", large)
+        bob.versions.restore("a.md", large)
     bob.write("b.md", "")
-    bob.restore("a.md", large)
+    bob.versions.restore("a.md", large)
     with pytest.raises(OperationDenied):
         bob.append("b.md", "123")
     with pytest.raises(OperationDenied, match="8 bytes; a file may have 7"):
-        AgentMemoryService(url, plugins=[LimitsPlugin(max_file_bytes=7)]).agent("bob").restore("a.md", large)
+        AgentMemoryService(url, plugins=[LimitsPlugin(max_file_bytes=7)]).agent("bob").versions.restore("a.md", large)
 
 
 def test_an_agent_cannot_exceed_its_number_of_bytes(url: str) -> None:

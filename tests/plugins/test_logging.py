@@ -11,6 +11,7 @@ from dataclasses import asdict, replace
 import pytest
 
 from agent_memory import (
+    SHA256,
     AgentMemory,
     AgentMemoryError,
     AgentMemoryService,
@@ -138,7 +139,7 @@ def test_every_outcome_of_a_real_operation_is_one_line_without_content(log: pyte
     memory.edit("a.md", lambda text: text + "!")
     failing: list[tuple[type[AgentMemoryError], Callable[[], object]]] = [
         (FileAlreadyExistsError, lambda: memory.create("a.md", "secret")),
-        (ConflictError, lambda: memory.write("a.md", "secret", expected_sha256="0" * 64)),
+        (ConflictError, lambda: memory.write("a.md", "secret", when=SHA256("0" * 64))),
         (OperationDenied, lambda: memory.write("a.md", "secret denied")),
         (ReadError, lambda: memory.read("binary.md")),
     ]

@@ -85,14 +85,14 @@ def test_versions_of_a_read_only_file_stay_as_they_are(change: str) -> None:
     with AgentMemory.open(url, versions=Versions(), actor="bob") as plain:
         for text in ("one", "two"):
             plain.write("policies/a.md", text)
-        version = plain.versions("policies/a.md")[1].id
+        version = plain.versions.list("policies/a.md")[1].id
         memory = AgentMemory.open(url, plugins=[ReadOnlyPlugin("policies/**")])
         if change == "undo":
-            assert memory.undo(actor="bob").left == (Left("policies/a.md", "refused: it is read-only here"),)
+            assert memory.versions.undo(actor="bob").left == (Left("policies/a.md", "refused: it is read-only here"),)
         else:
             with pytest.raises(OperationDenied, match="is read-only here"):
                 getattr(memory, change)("policies/a.md", version, **({"reason": "x"} if change == "redact" else {}))
-        assert (plain.read("policies/a.md"), plain.read_version("policies/a.md", version)) == ("two", "one")
+        assert (plain.read("policies/a.md"), plain.versions.read("policies/a.md", version)) == ("two", "one")
 
 
 @pytest.mark.parametrize(("pattern", "change"), ALLOWED)

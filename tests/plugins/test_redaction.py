@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from agent_memory import AgentMemory, AgentMemoryService, Operation, OperationDenied
 from agent_memory.conversation import Message
+from agent_memory.filesystem import filesystem
 from agent_memory.plugins import redaction
 from agent_memory.plugins._secrets import KINDS, known_secrets
 from agent_memory.plugins.redaction import _ESCAPE, LONGEST, RedactionPlugin, unescaped
@@ -54,8 +55,8 @@ def test_every_write_operation_is_filtered() -> None:
     bob.create("a.md", f"{AWS}\n")
     bob.append("a.md", f"{AWS}\n")
     bob.edit("a.md", lambda text: text + f"{AWS}\n")
-    bob.append_bytes("a.md", f"{AWS}\n".encode())
-    with bob.filesystem().open("b.md", "wb") as file:
+    bob.append("a.md", f"{AWS}\n".encode())
+    with filesystem(bob).open("b.md", "wb") as file:
         file.write(AWS.encode())
     assert bob.read("a.md") == "[redacted: AWS Access Key]\n" * 4
     assert AWS not in bob.read("b.md")
@@ -215,12 +216,12 @@ def test_a_match_without_the_secret_group_is_masked_completely() -> None:
 
 def test_secrets_in_binary_content_are_masked_and_other_bytes_stay_unchanged() -> None:
     bob = memory()
-    bob.write_bytes("a.bin", b"\xff\x00" + AWS.encode() + b" \xe2\x82 \xed\xa0\x80")
+    bob.write("a.bin", b"\xff\x00" + AWS.encode() + b" \xe2\x82 \xed\xa0\x80")
     assert bob.read_bytes("a.bin") == b"\xff\x00[redacted: AWS Access Key] \xe2\x82 \xed\xa0\x80"
-    bob.write_bytes("b.bin", bytes(range(256)))
+    bob.write("b.bin", bytes(range(256)))
     assert bob.read_bytes("b.bin") == bytes(range(256))
     with pytest.raises(OperationDenied):
-        memory("refuse").write_bytes("a.bin", b"\xff" + AWS.encode())
+        memory("refuse").write("a.bin", b"\xff" + AWS.encode())
 
 
 def test_a_refused_secret_appears_in_no_message_and_no_log(caplog: pytest.LogCaptureFixture) -> None:

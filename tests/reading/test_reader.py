@@ -27,7 +27,7 @@ REWRITES = {
 @pytest.fixture
 def memory(root: Root) -> Iterator[AgentMemory]:
     with AgentMemory.open(root.url, storage_options=root.options) as memory:
-        memory.write_bytes("a", DATA)
+        memory.write("a", DATA)
         yield memory
 
 
@@ -76,7 +76,7 @@ def test_a_readers_version_changes_when_the_file_changes(memory: AgentMemory, ot
 
 
 def test_an_empty_file_is_read(memory: AgentMemory) -> None:
-    memory.write_bytes("a", b"")
+    memory.write("a", b"")
 
     async def from_the_beginning(reader: Reader) -> tuple[bytes, int, bytes]:
         return await reader.read(0, 10), reader.size, await reader.read(0, 10)
@@ -115,7 +115,7 @@ def meanwhile(change: Callable[[], object], *ranges: tuple[int, int]) -> Callabl
 
 def test_an_append_between_two_reads_does_not_change_the_result(memory: AgentMemory, other: AgentMemory) -> None:
     for first in [(0, 10), (4000, 9000), (0, len(DATA))]:
-        memory.write_bytes("a", DATA)
+        memory.write("a", DATA)
         work = meanwhile(lambda: other.append("a", "more"), first, (7, 9), (5000, 20_000), first)
         assert memory.scan("a", work) == [DATA[slice(*first)], DATA[7:9], DATA[5000:], DATA[slice(*first)]]
 
@@ -143,8 +143,8 @@ def test_appends_between_all_reads_do_not_change_the_result(memory: AgentMemory,
 
 def test_a_rewrite_between_two_reads_is_a_conflict(memory: AgentMemory, other: AgentMemory) -> None:
     for kind, new in REWRITES.items():
-        memory.write_bytes("a", DATA)
-        work = meanwhile(partial(other.write_bytes, "a", new), (2000, 4000), (6000, 8000))
+        memory.write("a", DATA)
+        work = meanwhile(partial(other.write, "a", new), (2000, 4000), (6000, 8000))
         with pytest.raises(ConflictError, match="'a': the file was rewritten while it was read"):
             pytest.fail(f"{kind}: {memory.scan('a', work)!r}")
 
@@ -154,7 +154,7 @@ def test_a_rewrite_after_an_append_is_a_conflict(memory: AgentMemory, other: Age
         await reader.read(2000, 4000)
         other.append("a", "more")
         await reader.read(2000, 4000)
-        other.write_bytes("a", DATA[::-1] * 2)
+        other.write("a", DATA[::-1] * 2)
         await reader.read(2000, 4000)
 
     with pytest.raises(ConflictError):
@@ -167,7 +167,7 @@ def test_a_file_deleted_between_two_reads_raises_not_found(memory: AgentMemory, 
 
 
 def test_a_scan_is_reported_to_the_hooks_once(root: Root, other: AgentMemory) -> None:
-    other.write_bytes("a", DATA)
+    other.write("a", DATA)
     recorder = RecordingPlugin()
     work = meanwhile(lambda: other.append("a", "more"), (0, 10), (10, 20), (20, 30))
     with AgentMemory.open(root.url, storage_options=root.options, plugins=[recorder]) as watched:
@@ -185,7 +185,7 @@ def test_a_failed_scan_is_reported_to_the_hooks_once() -> None:
 
     recorder = RecordingPlugin()
     memory = AgentMemory.open("memory://", plugins=[recorder])
-    memory.write_bytes("a", DATA)
+    memory.write("a", DATA)
     with pytest.raises(ValueError, match="what was read is wrong"):
         memory.scan("a", work)
     assert [(outcome.status, outcome.error) for _, outcome in recorder.after[1:]] == [("error", "ValueError")]
@@ -208,7 +208,7 @@ def test_a_read_only_view_can_scan(memory: AgentMemory) -> None:
 
 
 def test_an_async_scan_survives_an_append_and_refuses_a_rewrite(root: Root, other: AgentMemory) -> None:
-    other.write_bytes("a", DATA)
+    other.write("a", DATA)
     recorder = RecordingPlugin()
 
     async def scans() -> None:
@@ -216,7 +216,7 @@ def test_an_async_scan_survives_an_append_and_refuses_a_rewrite(root: Root, othe
             appended = meanwhile(lambda: other.append("a", "more"), (0, 2000), (5000, 6000))
             assert await watched.scan("a", appended) == [DATA[:2000], DATA[5000:6000]]
             with pytest.raises(ConflictError):
-                await watched.scan("a", meanwhile(lambda: other.write_bytes("a", DATA[::-1]), (0, 2000), (5000, 6000)))
+                await watched.scan("a", meanwhile(lambda: other.write("a", DATA[::-1]), (0, 2000), (5000, 6000)))
 
     asyncio.run(scans())
     ended = [(operation.kind, outcome.status) for operation, outcome in recorder.after]
@@ -232,7 +232,7 @@ def test_an_edit_that_makes_the_file_longer_is_not_mistaken_for_an_append(
 
     async def work(reader: Reader) -> None:
         assert await reader.read(0, 5) == DATA[:5]
-        other.write_bytes("a", DATA[:changed_at] + b"+" * longer_by + DATA[changed_at:])
+        other.write("a", DATA[:changed_at] + b"+" * longer_by + DATA[changed_at:])
         await reader.read(5, len(DATA))
 
     with pytest.raises(ConflictError):

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent_memory import (
+    SHA256,
     AgentMemory,
     AgentMemoryFileNotFoundError,
     AgentMemoryService,
@@ -74,7 +75,7 @@ def _swap(memory: AgentMemory, number: int) -> object:
             old = memory.read("log.md")
             sha256 = hashlib.sha256(old.encode()).hexdigest()
             with suppress(ConflictError):
-                memory.write("log.md", f"{old}{line}\n", expected_sha256=sha256)
+                memory.write("log.md", f"{old}{line}\n", when=SHA256(sha256))
                 done.append(line)
                 break
     return done
@@ -99,7 +100,7 @@ def _created(memory: AgentMemory, results: Sequence[Any]) -> str:
 
 def _once(memory: AgentMemory, number: int) -> object:
     for call in range(FILES):
-        memory.append("log.md", f"{call}\n", idempotency_key=f"call {call}")
+        memory.once(f"call {call}").append("log.md", f"{call}\n")
     return number
 
 
@@ -144,7 +145,7 @@ def _edit_versions(memory: AgentMemory, number: int) -> object:
 
 
 def _versions(memory: AgentMemory, _: Sequence[Any]) -> str:
-    contents = {memory.read_version("log.md", each.id) for each in memory.versions("log.md")}
+    contents = {memory.versions.read("log.md", each.id) for each in memory.versions.list("log.md")}
     lines = {content.count("\n") for content in contents}
     return f"{len(lines & set(range(CLONES * FILES + 1)))} of {CLONES * FILES + 1} states"
 
@@ -181,7 +182,7 @@ def prepared(root: Root, name: str, warm: bool, audited: bool) -> Held:
         fill(memory)
         memory.append("log.md", "")
         memory.edit("log.md", lambda text: text)
-        memory.append("warm.md", "x", idempotency_key=f"warm {name}")
+        memory.once(f"warm {name}").append("warm.md", "x")
         memory.read("log.md")
     return Held(BY_NAME[name], service, memory)
 

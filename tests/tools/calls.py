@@ -48,7 +48,7 @@ def everything(memory: AgentMemory) -> dict[str, bytes]:
 def fill(memory: AgentMemory, files: Mapping[str, str | bytes]) -> AgentMemory:
     """Write files and return the memory."""
     for path, content in files.items():
-        memory.write_bytes(path, content.encode() if isinstance(content, str) else content)
+        memory.write(path, content.encode() if isinstance(content, str) else content)
     return memory
 
 

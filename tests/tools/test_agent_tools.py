@@ -197,7 +197,7 @@ def test_content_that_is_no_text_in_base64_is_refused(
 
 
 def test_bytes_that_are_no_text_are_read_unchanged(private: AgentMemory) -> None:
-    private.write_bytes("a.png", b"\x89PNG\xff\x00")
+    private.write("a.png", b"\x89PNG\xff\x00")
     found = payload(AgentMemoryTools(private).call(READ, {"file_path": "a.png"}))
     assert base64.b64decode(found["content_base64"]) == b"\x89PNG\xff\x00"
 

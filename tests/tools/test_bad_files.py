@@ -12,7 +12,7 @@ import pytest
 from agent_memory import AgentMemory, AsyncAgentMemory, FileOperationError, OperationDenied, ReadError
 from agent_memory.backend import ANY, ReadWhen, Snapshot
 from agent_memory.hookspecs import Operation, hookimpl
-from agent_memory.integrations._toolkit import known_text, read_each, step, sync_view
+from agent_memory.integrations.toolkit import known_text, read_each, record_segment, step, sync_view
 from agent_memory.key import Key
 from agent_memory.tools import AsyncMemorySearch, MemorySearch, MemoryTool
 from agent_memory.tools._each_file import fails_alone
@@ -116,7 +116,7 @@ def test_a_failure_of_the_storage_stops_the_call() -> None:
 
 def test_a_text_of_a_segment_that_cannot_be_read_is_left_out(tree: Path, caplog: pytest.LogCaptureFixture) -> None:
     memory = AgentMemory.open(tree)
-    segment = memory.record_segment("x" * 500)
+    segment = step(record_segment(sync_view(memory), "x" * 500))
     assert step(known_text(sync_view(memory), segment)) == "x" * 500
     next((tree / ".texts").iterdir()).chmod(0)
     assert step(known_text(sync_view(memory), segment)) is None

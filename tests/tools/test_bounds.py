@@ -63,7 +63,7 @@ def memory() -> AgentMemory:
     memory.write("line.md", "needle " + "x" * 10 * HUGE)
     memory.write("lines.md", f"needle {QUOTES}\n" * 5_000)
     memory.write("control.md", "needle \x01\n" * 5_000)
-    memory.write_bytes("bytes.bin", b"\xff\x00" * 1_000_000)
+    memory.write("bytes.bin", b"\xff\x00" * 1_000_000)
     for number in range(400):
         memory.write(f"many/{LONG_NAME}/{number:04}.md", f"needle {QUOTES}\n" * 3)
     conversation = ConversationMemory(memory)

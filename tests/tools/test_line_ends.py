@@ -35,9 +35,9 @@ def stored_text(rows: list[tuple[str, str]]) -> str:
 
 @pytest.mark.parametrize("data", [b"one\r\ntwo\r\n", b"\xef\xbb\xbfone\r\ntwo\r\n", b"\xef\xbb\xbfone\ntwo\r\n"])
 def test_a_view_is_that_of_the_same_file_with_unix_ends(memory: AgentMemory, call: Call, data: bytes) -> None:
-    memory.write_bytes("a.md", data)
+    memory.write("a.md", data)
     seen = succeeded(call("view", path=PATH))
-    memory.write_bytes("a.md", b"one\ntwo\n")
+    memory.write("a.md", b"one\ntwo\n")
     assert seen == succeeded(call("view", path=PATH))
 
 
@@ -60,7 +60,7 @@ def test_a_view_is_that_of_the_same_file_with_unix_ends(memory: AgentMemory, cal
 def test_a_replacement_keeps_the_ends_of_the_other_lines(
     memory: AgentMemory, call: Call, old: str, new: str, after: bytes
 ) -> None:
-    memory.write_bytes("a.md", MIXED)
+    memory.write("a.md", MIXED)
     succeeded(call("str_replace", path=PATH, old_str=old, new_str=new))
     assert memory.read_bytes("a.md") == after
 
@@ -77,13 +77,13 @@ def test_a_replacement_keeps_the_ends_of_the_other_lines(
 def test_inserted_lines_take_the_end_of_the_line_before(
     memory: AgentMemory, call: Call, line: int, after: bytes
 ) -> None:
-    memory.write_bytes("a.md", MIXED)
+    memory.write("a.md", MIXED)
     succeeded(call("insert", path=PATH, insert_line=line, insert_text="x\r\ny"))
     assert memory.read_bytes("a.md") == after
 
 
 def test_an_ambiguous_text_is_reported_by_the_lines_that_the_model_sees(memory: AgentMemory, call: Call) -> None:
-    memory.write_bytes("a.md", b"\xef\xbb\xbfa\r\nb\r\na\r\nb\r\n")
+    memory.write("a.md", b"\xef\xbb\xbfa\r\nb\r\na\r\nb\r\n")
     assert "in lines: 1, 3." in call("str_replace", path=PATH, old_str="a\nb", new_str="c").output
 
 
@@ -127,14 +127,14 @@ def test_a_text_is_stored_as_the_model_gave_it_with_line_ends_of_the_file(
 
 
 def test_an_edit_of_many_lines_takes_bounded_time(memory: AgentMemory, call: Call) -> None:
-    memory.write_bytes("a.md", b"x\r\ny\n" * 100_000)
+    memory.write("a.md", b"x\r\ny\n" * 100_000)
     succeeded(call("insert", path=PATH, insert_line=100_000, insert_text="new\n" * 50_000))
     assert memory.read_bytes("a.md") == b"x\r\ny\n" * 50_000 + b"new\n" * 50_000 + b"x\r\ny\n" * 50_000
 
 
 @pytest.mark.parametrize("new", ["a\r\nb", "\r", "a\r"])
 def test_a_file_with_unix_ends_gets_the_bytes_that_the_model_gave(memory: AgentMemory, call: Call, new: str) -> None:
-    memory.write_bytes("a.md", b"one\ntwo\n")
+    memory.write("a.md", b"one\ntwo\n")
     succeeded(call("str_replace", path=PATH, old_str="one", new_str=new))
     assert memory.read("a.md") == f"{new}\ntwo\n"
 
@@ -157,7 +157,7 @@ def by_base64(memory: AgentMemory, text: str) -> None:
 def test_a_replaced_file_keeps_its_ends_and_its_mark(
     memory: AgentMemory, write: Callable[[AgentMemory, str], None]
 ) -> None:
-    memory.write_bytes("a.md", b"\xef\xbb\xbfone\r\ntwo\r\n")
+    memory.write("a.md", b"\xef\xbb\xbfone\r\ntwo\r\n")
     write(memory, "1\n2\n3\n")
     assert memory.read_bytes("a.md") == b"\xef\xbb\xbf1\r\n2\r\n3\r\n"
     write(memory, "\ufeff1\r\nlast")
@@ -170,13 +170,13 @@ def test_a_new_file_and_one_without_such_ends_get_the_bytes_of_the_model(
     memory: AgentMemory, write: Callable[[AgentMemory, str], None], old: bytes | None
 ) -> None:
     if old is not None:
-        memory.write_bytes("a.md", old)
+        memory.write("a.md", old)
     write(memory, "1\r\n2\n")
     assert memory.read_bytes("a.md") == b"1\r\n2\n"
 
 
 def test_the_memory_document_keeps_its_ends(memory: AgentMemory) -> None:
-    memory.write_bytes("workspace/MEMORY.md", b"one\r\n")
+    memory.write("workspace/MEMORY.md", b"one\r\n")
     succeeded(MemoryWriteTool(ConversationMemory(memory)).call({"content": "1\n2\n"}))
     assert memory.read_bytes("workspace/MEMORY.md") == b"1\r\n2\r\n"
 
@@ -211,7 +211,7 @@ def by_base64_append(memory: AgentMemory, text: str) -> None:
 def test_appended_lines_take_the_end_of_the_last_line(
     memory: AgentMemory, append: Callable[[AgentMemory, str], None], old: bytes, text: str, after: bytes
 ) -> None:
-    memory.write_bytes("a.md", old)
+    memory.write("a.md", old)
     append(memory, text)
     assert memory.read_bytes("a.md") == after
 
@@ -244,7 +244,7 @@ def test_a_part_that_is_no_text_is_returned_as_it_is() -> None:
 
 
 def test_a_search_sees_no_mark_and_no_carriage_return(memory: AgentMemory) -> None:
-    memory.write_bytes("a.md", b"\xef\xbb\xbfone\r\ntwo\r\n")
+    memory.write("a.md", b"\xef\xbb\xbfone\r\ntwo\r\n")
     (match,) = MemorySearch(memory).search("^one$", regex=True, context=1).matches
     assert (match.line, match.text, match.after) == (1, "one", ["two"])
     (match,) = MemorySearch(memory).search("two", context=1).matches
@@ -252,17 +252,17 @@ def test_a_search_sees_no_mark_and_no_carriage_return(memory: AgentMemory) -> No
 
 
 def test_an_earlier_version_is_shown_as_the_file_was(memory: AgentMemory) -> None:
-    memory.keep_versions(Versions())
-    memory.write_bytes("a.md", b"\xef\xbb\xbfone\r\n")
-    memory.write_bytes("a.md", b"two")
-    (_, old) = memory.versions("a.md")
+    memory.versions.set_limits(Versions())
+    memory.write("a.md", b"\xef\xbb\xbfone\r\n")
+    memory.write("a.md", b"two")
+    (_, old) = memory.versions.list("a.md")
     tools = VersionTools(memory.as_async())
     shown = succeeded(asyncio.run(tools.call("memory_versions", {"path": PATH, "version": old.id})))
     assert shown == "one\n"
 
 
 def test_the_program_reads_and_writes_bytes(memory: AgentMemory) -> None:
-    memory.write_bytes("a.md", MIXED)
+    memory.write("a.md", MIXED)
     assert memory.read("a.md").encode() == MIXED
     memory.append("a.md", "\nsix", separator="\n")
     memory.edit("a.md", lambda text: text.replace("two\n", "2\n"))
@@ -272,7 +272,7 @@ def test_the_program_reads_and_writes_bytes(memory: AgentMemory) -> None:
 def test_an_async_tool_translates_too() -> None:
     async def run() -> bytes:
         memory = AsyncAgentMemory.open("memory://")
-        await memory.write_bytes("a.md", b"one\r\n")
+        await memory.write("a.md", b"one\r\n")
         await Toolset(memory).call("insert", {"path": PATH, "insert_line": 1, "insert_text": "two"})
         return await memory.read_bytes("a.md")
 

@@ -236,7 +236,7 @@ def test_a_listing_shows_the_directory_and_one_name_for_any_limit(memory: AgentM
 def test_a_file_that_is_no_utf8_text_is_an_unsupported_file_type(
     memory: AgentMemory, call: Call, content: bytes
 ) -> None:
-    memory.write_bytes("a.png", content)
+    memory.write("a.png", content)
     assert refused(call("view", path="/memories/a.png")) == "Unsupported file type for /memories/a.png"
     assert f"{len(content)}B\t/memories/a.png" in succeeded(call("view", path="/memories"))
     for edit in (

@@ -126,14 +126,14 @@ def test_a_cut_line_shows_the_match_even_if_lower_case_is_longer(memory: AgentMe
 
 
 def test_unprintable_characters_are_replaced(memory: AgentMemory) -> None:
-    memory.write_bytes("a.md", b"\x1b[2Jneedle\x00\t\xff\xe2\x80\xae\r\n")
+    memory.write("a.md", b"\x1b[2Jneedle\x00\t\xff\xe2\x80\xae\r\n")
     (match,) = found(memory, "needle")
     assert match.text == "\ufffd[2Jneedle\ufffd\t\ufffd\ufffd"
     assert MemorySearch(memory).call({"query": "needle"}).output == f"a.md:1: {match.text}"
 
 
 def test_binary_files_are_searched_too(memory: AgentMemory) -> None:
-    memory.write_bytes("a.bin", bytes(range(256)) * 1000 + b"\nneedle\n" + bytes(range(255, -1, -1)) * 1000)
+    memory.write("a.bin", bytes(range(256)) * 1000 + b"\nneedle\n" + bytes(range(255, -1, -1)) * 1000)
     assert [match.text for match in found(memory, "NEEDLE")] == ["needle"]
 
 
@@ -343,7 +343,7 @@ LINES = "Alpha beta\nalpha BETA\nGAMMA: 12\nétude 7\n"
 )
 def test_a_query_is_a_text_or_a_regular_expression(query: str, given: dict[str, Any], lines: list[int]) -> None:
     memory = AgentMemory.open("memory://")
-    memory.write_bytes("a.md", LINES.encode() + b"torn \xff")
+    memory.write("a.md", LINES.encode() + b"torn \xff")
     assert [match.line for match in MemorySearch(memory).search(query, **given).matches] == lines
 
 

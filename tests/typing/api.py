@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import assert_type
 
 from agent_memory import (
+    ABSENT,
+    SHA256,
     AgentMemory,
     AgentMemoryService,
     AsyncAgentMemory,
@@ -20,7 +22,7 @@ from agent_memory import (
     external_id,
     hookimpl,
 )
-from agent_memory.filesystem import AgentMemoryFileSystem
+from agent_memory.filesystem import AgentMemoryFileSystem, filesystem
 from agent_memory.plugins.audit import AuditPlugin
 from agent_memory.plugins.limits import LimitsPlugin
 
@@ -38,20 +40,19 @@ def sync_api(path: Path) -> None:
         assert_type(service.read_memory_file("a", "b"), str)
         assert_type(service.append_to_memory_file("a", "b", "c"), WriteResult)
         assert_type(service.list_memory_files("a"), tuple[Entry, ...])
-    assert_type(memory.write("a", "b", expected_sha256="0" * 64), WriteResult)
+    assert_type(memory.write("a", "b", when=SHA256("0" * 64)), WriteResult)
     assert_type(memory.edit("a", str.upper), WriteResult)
     assert_type(memory.read_bytes("a"), bytes)
-    assert_type(memory.append_bytes("a", b"b"), WriteResult)
-    assert_type(memory.write_blocks("a", [b"b"], 1, create=True), WriteResult)
-    assert_type(memory.filesystem(), AgentMemoryFileSystem)
+    assert_type(memory.append("a", b"b"), WriteResult)
+    assert_type(memory.write_blocks("a", [b"b"], 1, when=ABSENT), WriteResult)
+    assert_type(filesystem(memory), AgentMemoryFileSystem)
     assert_type(memory.rename("a", "b"), TreeResult)
     assert_type(memory.list("a", recursive=False), tuple[Entry, ...])
     assert_type(memory.subtree("a").read_only().acting_as("me", "call-1"), AgentMemory)
     assert_type(memory.capabilities, Capabilities)
     assert_type(AgentMemory.open("memory://x"), AgentMemory)
     assert_type(external_id("a"), str)
-    memory.write("a", b"bytes")  # type: ignore[arg-type]
-    memory.write_bytes("a", "text")  # type: ignore[arg-type]
+    memory.write("a", 5)  # type: ignore[arg-type]
 
 
 async def async_api() -> None:

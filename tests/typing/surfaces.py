@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from typing import assert_type
 
-from agent_memory import AgentMemory, AsyncAgentMemory, WriteResult
+from agent_memory import PRESENT, AgentMemory, AsyncAgentMemory, WriteResult
 from agent_memory.conversation import (
     AsyncConversationMemory,
     AsyncMemoryContext,
@@ -39,7 +39,7 @@ async def head(reader: Reader) -> bytes:
 
 def sync_surfaces(memory: AgentMemory) -> None:
     assert_type(memory.scan("a", head), bytes)
-    assert_type(memory.append("a", "b", separator="\n", must_exist=True), WriteResult)
+    assert_type(memory.append("a", "b", separator="\n", when=PRESENT), WriteResult)
     assert_type(MemoryTool(memory, on_existing="overwrite", strings="sdk").call({"command": "view"}), ToolResult)
     assert_type(MemoryTool.for_project(), MemoryTool)
     assert_type(MemoryTool.for_project(worktrees="shared"), MemoryTool)

@@ -17,6 +17,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 from agent_memory.backend import (
     ABSENT,
     ANY,
+    PRESENT,
     Appended,
     AppendWhen,
     Backend,
@@ -31,6 +32,7 @@ from agent_memory.backend import (
     ReadWhen,
     Snapshot,
     WriteWhen,
+    not_found,
 )
 from agent_memory.core import tree_flows
 from agent_memory.core.flows import (
@@ -131,6 +133,8 @@ class VersionedStore(Flowing, Backend):
                 before = await read_if_present(self, self.run, key)
             except FileTooLargeError:
                 return Effect(etag=await self._replace(key, data, self._seen[key]))
+            if before is None and when is PRESENT:
+                raise not_found(key)
             return Effect(etag=await write_in_place(self, self.run, key, data, before))
 
         return cast(ETag, (await until_won(self._inner, self._run, key, attempt)).etag)
@@ -169,6 +173,8 @@ class VersionedStore(Flowing, Backend):
         if when is not ABSENT:
             with suppress(AgentMemoryFileNotFoundError):
                 live = await (self._before(key, when) if isinstance(when, ETag) else self._live(key))
+        if live is None and when is PRESENT:
+            raise not_found(key)
         new = live.origin.next(self._by, size, None) if live else Origin.first(self._by, size, None)
         origin = self._copied.get(key, new).to_text
         begin = cast("Callable[..., Awaitable[Parts]]", self._origins.write_in_parts_with_origin)

@@ -15,9 +15,10 @@ from unittest.mock import patch
 from agent_memory.backend import Backend
 from agent_memory.core import operation
 from agent_memory.core.hooks import Hooks
-from agent_memory.core.idempotency import RECEIPT_SECONDS, Window
+from agent_memory.core.idempotency import RECEIPT_SECONDS, Once
 from agent_memory.core.receipts import IdempotencyKey, Receipt, receipt_key
 from agent_memory.core.results import WriteResult
+from agent_memory.core.sweeping import Sweep
 from agent_memory.core.tree import Tree
 from agent_memory.errors import AgentMemoryError, OutcomeUnknownError
 from agent_memory.key import Key
@@ -109,7 +110,7 @@ async def _play(random: Random, schedule: Schedule, store: SimulatedStore, told:
     for call in _calls(random, intruders=not sweeps):
         told[call] = _Told()
         for _ in range(1 if call.intrudes else random.randint(2, 4)):
-            caller = _Caller(call, random.choice(backends), SimulatedRun(random), told[call], Window(seconds))
+            caller = _Caller(call, random.choice(backends), SimulatedRun(random), told[call], seconds)
             tasks.append(asyncio.create_task(caller.run(random)))
             if random.random() < 0.3:
                 asyncio.get_running_loop().call_later(random.uniform(0, 3), tasks[-1].cancel)
@@ -137,11 +138,12 @@ class _Caller:
     backend: Backend
     run_: SimulatedRun
     told: _Told
-    window: Window
+    seconds: float
+    sweep: Sweep = field(default_factory=Sweep)
 
     async def run(self, random: Random) -> None:
         for _ in range(random.randint(1, 3)):
-            await asyncio.sleep(random.expovariate(10 if self.window.seconds == _SHORT else 1))
+            await asyncio.sleep(random.expovariate(10 if self.seconds == _SHORT else 1))
             self.told.began.append(asyncio.get_running_loop().time())
             try:
                 result = await self._make()
@@ -153,22 +155,21 @@ class _Caller:
                 self.told.unknown.append("cancelled")
                 raise
             else:
-                self.told.results.append(result[:3])
+                self.told.results.append((result.path, result.size, result.sha256))
 
     async def _make(self) -> WriteResult:
         call, run = self.call, self.run_
-        tree = Tree(
-            self.backend, Hooks([]), Key.agent(call.agent), agent=call.agent, timeout=SECONDS, window=self.window
-        )
+        once = Once(IdempotencyKey(call.key, call.line if call.kind == "edit" else ""), self.seconds, self.sweep)
+        top = Key.agent(call.agent)
+        tree = Tree(self.backend, Hooks([]), top, agent=call.agent, timeout=SECONDS, once=once)
         line = f"{call.line}\n".encode()
-        once = IdempotencyKey(call.key, call.line if call.kind == "edit" else "")
         if call.kind == "append":
-            return await tree.append(run, _FILE, lambda: line, bytes, must_exist=False, once=once)
+            return await tree.append(run, _FILE, lambda: line, bytes)
 
         def change(_: Key, content: bytes) -> bytes:
             return line + content
 
-        return await tree.edit(run, _FILE, change, missing=bytes, once=once)
+        return await tree.edit(run, _FILE, change, missing=bytes)
 
 
 def _judged(call: KeyedCall, told: _Told, store: SimulatedStore, rivals: Sequence[KeyedCall]) -> Iterator[str]:

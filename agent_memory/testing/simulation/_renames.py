@@ -9,9 +9,9 @@ from hashlib import sha256
 from random import Random
 from typing import Any, Final
 
-from agent_memory.backend import Backend, Deadline, deadline_scope
+from agent_memory.backend import ABSENT, Backend, Deadline, deadline_scope
 from agent_memory.core import flows, tree_flows
-from agent_memory.core.precondition import Precondition
+from agent_memory.core.precondition import SHA256
 from agent_memory.core.versions.origin import MadeBy
 from agent_memory.core.versions.store import VersionedStore
 from agent_memory.errors import AgentMemoryError, OutcomeUnknownError
@@ -153,10 +153,10 @@ class _Mover:
     def _operation(self, kind: str, store: Backend, run: Any, target: Key | None) -> Awaitable[object]:
         at, to = self.at or _NAMES[0], target or _NAMES[0]
         operations: dict[str, Callable[[], Awaitable[object]]] = {
-            "create": lambda: flows.create(store, run, to, self._data),
+            "create": lambda: flows.write(store, run, to, self._data, ABSENT),
             "rename": lambda: tree_flows.rename(store, run, at, to),
             "copy": lambda: tree_flows.copy(store, run, at, to),
-            "delete": lambda: flows.delete(store, run, at, Precondition(sha256(self._data).hexdigest())),
+            "delete": lambda: flows.delete(store, run, at, SHA256(sha256(self._data).hexdigest())),
         }
         return operations[kind]()
 

@@ -11,10 +11,10 @@ from functools import partial
 from random import Random
 from typing import Any, Final, ParamSpec, TypeVar
 
-from agent_memory.backend import Backend, Deadline, deadline_scope
+from agent_memory.backend import ABSENT, Backend, Deadline, deadline_scope
 from agent_memory.core import flows
 from agent_memory.core.editing import EditHooks, edit
-from agent_memory.core.precondition import Precondition
+from agent_memory.core.precondition import SHA256
 from agent_memory.errors import (
     AgentMemoryError,
     AgentMemoryFileNotFoundError,
@@ -193,9 +193,9 @@ class SimulatedWriter:
             await edit(store, run, _KEY, lambda old: data + old, HOOKS)
         elif kind == "swap":
             old = "".join(f"{each}\n" for each in known or ()).encode()
-            await flows.write(store, run, _KEY, old + data, Precondition(hashlib.sha256(old).hexdigest()))
+            await flows.write(store, run, _KEY, old + data, SHA256(hashlib.sha256(old).hexdigest()))
         elif kind == "create":
-            await flows.create(store, run, _KEY, data)
+            await flows.write(store, run, _KEY, data, ABSENT)
         elif kind == "write":
             await flows.write(store, run, _KEY, data)
         else:

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final, TypeAlias
 
-from agent_memory.backend import Deadline, deadline_scope
+from agent_memory.backend import ABSENT, Deadline, deadline_scope
 from agent_memory.core import flows
 from agent_memory.core.editing import edit
 from agent_memory.core.flows import Effect
-from agent_memory.core.precondition import Precondition
+from agent_memory.core.precondition import SHA256
 from agent_memory.core.versions.history import Histories
 from agent_memory.core.versions.origin import MadeBy, Origin
 from agent_memory.core.versions.states import Kept
@@ -129,14 +129,14 @@ class _VersionedWriter:
             "edit": lambda: edit(store, store.run, _KEY, lambda old: line + old, HOOKS, missing=b""),
             "write": lambda: flows.write(store, store.run, _KEY, line),
             "swap": lambda: self._swap(store, line),
-            "create": lambda: flows.create(store, store.run, _KEY, line),
+            "create": lambda: flows.write(store, store.run, _KEY, line, ABSENT),
             "delete": lambda: flows.delete(store, store.run, _KEY),
         }
         return operations[kind]()
 
     async def _swap(self, store: VersionedStore, line: bytes) -> Effect:
         old = (await flows.read(store, store.run, _KEY)).data
-        return await flows.write(store, store.run, _KEY, line, Precondition(hashlib.sha256(old).hexdigest()))
+        return await flows.write(store, store.run, _KEY, line, SHA256(hashlib.sha256(old).hexdigest()))
 
 
 def _judged(found: Mapping[str, list[tuple[Kept, Content]]], store: SimulatedStore, live: str | None) -> Iterator[str]:

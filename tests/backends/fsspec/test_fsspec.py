@@ -228,7 +228,7 @@ def test_git_ignores_the_packages_own_data(root: Path, theirs: str | None) -> No
     memory.write("a.md", "x")
     assert (root / ".agent-memory").exists() == bool(theirs)
     for number in range(2):
-        memory.append("a.md", "x", idempotency_key=f"{number}")
+        memory.once(f"{number}").append("a.md", "x")
     assert (root / ".agent-memory" / ".gitignore").read_text() == (theirs or "*\n")
     assert (root / ".agent-memory" / "store.json").exists()
 

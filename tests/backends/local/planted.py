@@ -12,7 +12,7 @@ from types import FrameType
 
 import pytest
 
-from agent_memory import AgentMemory
+from agent_memory import ABSENT, PRESENT, SHA256, AgentMemory
 from agent_memory.backend import Page
 from agent_memory.key import Key
 from agent_memory.reading.reader import Reader
@@ -118,24 +118,24 @@ AS_A_FILE: dict[str, Action] = {
     "read": lambda m: m.read("planted"),
     "read bytes": lambda m: m.read_bytes("planted"),
     "read many": lambda m: m.read_many(["planted"]),
-    "read many bytes": lambda m: m.read_many_bytes(["planted"]),
+    "read many bytes": lambda m: m.read_many(["planted"], bytes=True),
     "tail": lambda m: m.tail("planted", 3),
     "scan": lambda m: scan_all(m, "planted"),
     "stat": lambda m: m.stat("planted"),
     "exists": lambda m: m.exists("planted"),
-    "versions": lambda m: m.versions("planted"),
+    "versions": lambda m: m.versions.list("planted"),
     "write": lambda m: m.write("planted", "x"),
-    "write if unchanged": lambda m: m.write("planted", "x", expected_sha256="0" * 64),
+    "write if unchanged": lambda m: m.write("planted", "x", when=SHA256("0" * 64)),
     "create": lambda m: m.create("planted", "x"),
     "write in parts": lambda m: m.write_blocks("planted", [b"xy"], 2),
-    "create in parts": lambda m: m.write_blocks("planted", [b"xy"], 2, create=True),
+    "create in parts": lambda m: m.write_blocks("planted", [b"xy"], 2, when=ABSENT),
     "append": lambda m: m.append("planted", "x", separator="\n"),
-    "append if there": lambda m: m.append("planted", "x", must_exist=True),
+    "append if there": lambda m: m.append("planted", "x", when=PRESENT),
     "edit": lambda m: m.edit("planted", str.upper),
     "edit or create": lambda m: m.edit("planted", str.upper, missing="x"),
     "edit bytes, deleting": lambda m: m.edit_bytes("planted", lambda _: None),
     "delete": lambda m: m.delete("planted"),
-    "delete if unchanged": lambda m: m.delete("planted", expected_sha256="0" * 64),
+    "delete if unchanged": lambda m: m.delete("planted", when=SHA256("0" * 64)),
     "delete_tree": lambda m: m.delete_tree("planted"),
     "forget": lambda m: m.forget("planted").files,
     "is_directory": lambda m: m.is_directory("planted"),
@@ -154,7 +154,7 @@ AS_A_DIRECTORY: dict[str, Action] = {
     "read in": lambda m: m.read("planted/secret.md"),
     "scan in": lambda m: scan_all(m, "planted/secret.md"),
     "stat in": lambda m: m.stat("planted/secret.md"),
-    "versions in": lambda m: m.versions("planted/secret.md"),
+    "versions in": lambda m: m.versions.list("planted/secret.md"),
     "exists in": lambda m: m.exists("planted/secret.md"),
     "write in": lambda m: m.write("planted/secret.md", "x"),
     "write below": lambda m: m.write("planted/new/new.md", "x"),

@@ -13,7 +13,8 @@ from typing import Literal
 
 import pytest
 
-from agent_memory import AgentMemory, Versions
+from agent_memory import SHA256, AgentMemory, Versions
+from agent_memory.filesystem import filesystem
 from agent_memory.key import Key
 from agent_memory_local import LocalBackend
 from tests.support.users import as_user, open_directory
@@ -24,14 +25,14 @@ DEFAULT_ACL = "system.posix_acl_default"
 
 REPLACE: dict[str, Callable[[AgentMemory], object]] = {
     "write": lambda m: m.write("a.md", "new"),
-    "write if unchanged": lambda m: m.write("a.md", "new", expected_sha256=sha256(b"second").hexdigest()),
-    "write bytes": lambda m: m.write_bytes("a.md", b"new"),
+    "write if unchanged": lambda m: m.write("a.md", "new", when=SHA256(sha256(b"second").hexdigest())),
+    "write bytes": lambda m: m.write("a.md", b"new"),
     "write in parts": lambda m: m.write_blocks("a.md", [b"x" * 1500, b"y" * 1500], 3000),
     "edit": lambda m: m.edit("a.md", str.upper),
     "append to a file with another name": lambda m: m.append("a.md", "more"),
-    "restore": lambda m: m.restore("a.md", m.versions("a.md")[-1].id),
-    "undo": lambda m: m.undo(actor="ann"),
-    "by the filesystem": lambda m: m.filesystem().pipe_file("a.md", b"new"),
+    "restore": lambda m: m.versions.restore("a.md", m.versions.list("a.md")[-1].id),
+    "undo": lambda m: m.versions.undo(actor="ann"),
+    "by the filesystem": lambda m: filesystem(m).pipe_file("a.md", b"new"),
 }
 
 
@@ -77,7 +78,7 @@ def test_a_replaced_file_keeps_its_owner_its_permissions_and_its_attributes(
     backend.max_bytes = 2000
     with AgentMemory.open(backend, actor="ann") as memory:
         if operation in ("restore", "undo"):
-            memory.keep_versions(Versions())
+            memory.versions.set_limits(Versions())
         AgentMemory.open(backend, actor="ben").write("a.md", "first")
         memory.write("a.md", "second")
         path = given(root / "a.md", 0o664)
@@ -102,7 +103,7 @@ def test_a_set_id_or_sticky_bit_does_not_survive_a_replacement(memory: AgentMemo
 
 
 def test_the_origin_of_the_old_state_is_not_kept(memory: AgentMemory, root: Path) -> None:
-    memory.keep_versions(Versions())
+    memory.versions.set_limits(Versions())
     memory.write("a.md", "x")
     assert "user.agent_memory.origin" in os.listxattr(root / "a.md")
     LocalBackend(root).write(Key.tree().join("a.md"), b"y")
@@ -261,7 +262,7 @@ def test_new_files_and_directories_have_the_chosen_mode_under_any_umask(
     root: Path, mode: int | str, files: int, directories: int
 ) -> None:
     with AgentMemory.open(root.as_uri(), storage_options={"mode": mode}) as memory:
-        memory.keep_versions(Versions())
+        memory.versions.set_limits(Versions())
         memory.write("a/b/written.md", "x")
         memory.write("a/b/written.md", "again")
         memory.create("c/created.md", "x")

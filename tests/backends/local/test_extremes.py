@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from agent_memory import (
+    SHA256,
     AgentMemory,
     AgentMemoryService,
     FileTooLargeError,
@@ -48,9 +49,9 @@ def test_a_huge_sparse_file_is_listed_and_appended_to_but_not_read_whole(memory:
         lambda: memory.read("giant.log"),
         lambda: memory.read_bytes("giant.log"),
         lambda: memory.edit("giant.log", str.upper),
-        lambda: memory.write("giant.log", "x", expected_sha256="0" * 64),
-        lambda: memory.append("giant.log", "x", expected_sha256="0" * 64),
-        lambda: memory.delete("giant.log", expected_sha256="0" * 64),
+        lambda: memory.write("giant.log", "x", when=SHA256("0" * 64)),
+        lambda: memory.append("giant.log", "x", when=SHA256("0" * 64)),
+        lambda: memory.delete("giant.log", when=SHA256("0" * 64)),
     ]
     for action in refused:
         with pytest.raises(FileTooLargeError):

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from agent_memory import AgentMemory, FileOperationError
+from agent_memory import PRESENT, SHA256, AgentMemory, FileOperationError
 from agent_memory_local import LocalBackend
 from tests.backends.local.planted import scan_all
 from tests.support.outside import SECRET
@@ -28,9 +28,9 @@ CHANGES_OR_SHOWS: dict[str, Action] = {
     "read bytes": lambda m: m.read_bytes("linked.md"),
     "scan": lambda m: scan_all(m, "linked.md"),
     "append": lambda m: m.append("linked.md", "x"),
-    "append if there": lambda m: m.append("linked.md", "x", must_exist=True),
+    "append if there": lambda m: m.append("linked.md", "x", when=PRESENT),
     "edit": lambda m: m.edit("linked.md", str.upper),
-    "write if unchanged": lambda m: m.write("linked.md", "x", expected_sha256="0" * 64),
+    "write if unchanged": lambda m: m.write("linked.md", "x", when=SHA256("0" * 64)),
     "copy": lambda m: m.copy("linked.md", "new.md"),
 }
 

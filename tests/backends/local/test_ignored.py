@@ -42,7 +42,7 @@ def test_git_stages_only_the_files_of_the_memory(tmp_path: Path, use: str) -> No
     root = tmp_path / ".claude" / "memories"
     with USES[use](root) as memory:
         memory.write("a.md", SECRET)
-        memory.write("a.md", "x", idempotency_key="k")
+        memory.once("k").write("a.md", "x")
     git(tmp_path, "add", "-A")
     assert git(tmp_path, "ls-files").split() == [".claude/memories/a.md"]
     assert (root / ".agent-memory" / ".gitignore").read_text() == "*\n"

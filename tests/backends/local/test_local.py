@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from agent_memory import (
+    SHA256,
     AgentMemory,
     AgentMemoryError,
     AgentMemoryFileNotFoundError,
@@ -232,7 +233,7 @@ def test_another_programs_write_during_the_fsync_is_a_conflict(
 
     monkeypatch.setattr(os, "fsync", fsync)
     with pytest.raises(ConflictError):
-        memory.write("notes.md", "lost?", expected_sha256=hashlib.sha256(b"ours").hexdigest())
+        memory.write("notes.md", "lost?", when=SHA256(hashlib.sha256(b"ours").hexdigest()))
     assert memory.read("notes.md") == "an editor's"
 
 

@@ -190,7 +190,7 @@ OWN_DATA = """
 with AgentMemoryService(root) as service:
     for name in ("Ada", "ada"):
         service.agent(name).write("plan.md", f"first of {name}")
-    service.agent("Ada").keep_versions(Versions())
+    service.agent("Ada").versions.set_limits(Versions())
     service.agent("Ada").write("plan.md", "second of Ada")
     try:
         service.agent("ada").write("plan.md", "second of ada")
@@ -200,9 +200,9 @@ with AgentMemoryService(root) as service:
         raise AssertionError("two agents share their versions")
     assert service.agent("ada").read("plan.md") == "first of ada"
     assert len(service.agent("Ada").versions("plan.md")) == 2
-    service.agent("Ada").write("new.md", "x", idempotency_key="one key")
+    service.agent("Ada").once("one key").write("new.md", "x")
     try:
-        service.agent("ada").write("new.md", "x", idempotency_key="one key")
+        service.agent("ada").once("one key").write("new.md", "x")
     except WriteError as error:
         assert "receipt" in str(error), error
     else:

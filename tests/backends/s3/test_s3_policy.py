@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 import pytest
 from click.testing import CliRunner
 
-from agent_memory import AgentMemory, AgentMemoryFileNotFoundError, AgentMemoryService, FileOperationError
+from agent_memory import SHA256, AgentMemory, AgentMemoryFileNotFoundError, AgentMemoryService, FileOperationError
 from agent_memory.cli.app import app
-from agent_memory.core.receipts import IdempotencyKey, Receipt, receipt_key
+from agent_memory.core.receipts import CallFacts, IdempotencyKey, Receipt, receipt_key
 from agent_memory.plugins.audit import AuditPlugin
 from agent_memory.runtime.run import step
 from tests.support.servers import S3Server
@@ -72,7 +72,7 @@ def world(seaweedfs: S3Server) -> Iterator[World]:
     ):
         for agent in ["ann", *OTHERS]:
             everything.write_memory_file(agent, NOTES, f"of {agent}")
-        everything.agent("ann").append("first.md", "makes the record of the store", idempotency_key="first")
+        everything.agent("ann").once("first").append("first.md", "makes the record of the store")
         yield World(seaweedfs, url, as_ann, bare, everything)
 
 
@@ -84,14 +84,14 @@ def backend_of(memory: AgentMemory) -> Any:
 
 
 def leave_expired_receipt(memory: AgentMemory) -> None:
-    receipt = Receipt.begun(IdempotencyKey("expired"), "write", "file", b"x", 1.0, 1.0)
+    receipt = Receipt.begun(IdempotencyKey("expired"), CallFacts("write", "file", b"x"), 1.0, 1.0)
     step(memory._run.call(backend_of(memory).write, EXPIRED, receipt.to_bytes()))
     time.sleep(1.1)  # a listing of S3 tells times in seconds
 
 
 def use_every_operation(memory: AgentMemory) -> None:
     memory.write("a.md", "one")
-    memory.write("a.md", "two", expected_sha256=memory.write("a.md", "one").sha256)
+    memory.write("a.md", "two", when=SHA256(memory.write("a.md", "one").sha256))
     memory.append("a.md", " three")
     memory.append("appended.md", "new")
     memory.create("sub/b.md", "b")
@@ -112,11 +112,11 @@ def use_every_operation(memory: AgentMemory) -> None:
     memory.create("moved", "SeaweedFS keeps an emptied directory, which the backend removes first")
     memory.delete("moved")
     leave_expired_receipt(memory)
-    memory.with_idempotency_window(1e-6).append("keyed.md", "x", idempotency_key="0")  # deletes that receipt
+    memory.once("0", window=1e-6).append("keyed.md", "x")  # deletes that receipt
     with pytest.raises(AgentMemoryFileNotFoundError):
         step(memory._run.call(backend_of(memory).stat, EXPIRED))
-    memory.delete("keyed.md", idempotency_key="delete")
-    memory.delete("keyed.md", idempotency_key="delete")
+    memory.once("delete").delete("keyed.md")
+    memory.once("delete").delete("keyed.md")
 
 
 def test_an_agent_can_do_everything_in_its_own_tree(world: World) -> None:
@@ -133,11 +133,11 @@ def test_an_agent_uses_idempotency_keys_after_the_service_made_the_record_of_the
         memory = as_ann.agent("ann")
         memory.write("a.md", "x")
         with pytest.raises(FileOperationError, match=r"the record of the store: .*access denied"):
-            memory.append("a.md", "y", idempotency_key="k")
+            memory.once("k").append("a.md", "y")
         assert memory.read("a.md") == "x"
-        everything.agent("bob").append("b.md", "x", idempotency_key="k")
-        memory.append("a.md", "y", idempotency_key="k")
-        memory.append("a.md", "y", idempotency_key="k")
+        everything.agent("bob").once("k").append("b.md", "x")
+        memory.once("k").append("a.md", "y")
+        memory.once("k").append("a.md", "y")
         assert memory.read("a.md") == "xy"
 
 
@@ -158,7 +158,7 @@ OPERATIONS: dict[str, Callable[[AgentMemory], object]] = {
     "copy": lambda memory: memory.copy(NOTES, "new.md"),
     "delete": lambda memory: memory.delete(NOTES),
     "delete a tree": lambda memory: memory.delete_tree("d"),
-    "append with a key": lambda memory: memory.append(NOTES, "x", idempotency_key="k"),
+    "append with a key": lambda memory: memory.once("k").append(NOTES, "x"),
 }
 
 

@@ -26,8 +26,8 @@ def opened(root: Root, versions: Versions | None = ON, **options: Any) -> AgentM
 
 def contents(memory: AgentMemory, path: str) -> list[str]:
     """The contents of a file's versions, oldest first, with the present one."""
-    found = memory.versions(path)
-    return [memory.read(path) if each.ended_by is None else memory.read_version(path, each.id) for each in found][::-1]
+    found = memory.versions.list(path)
+    return [memory.read(path) if each.ended_by is None else memory.versions.read(path, each.id) for each in found][::-1]
 
 
 def operations(versions: tuple[FileVersion, ...]) -> list[tuple[str | None, str | None]]:

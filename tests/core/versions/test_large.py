@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent_memory import AgentMemory, FileTooLargeError, OperationDenied
+from agent_memory import SHA256, AgentMemory, FileTooLargeError, OperationDenied
 from agent_memory.plugins.redaction import RedactionPlugin
 from tests.core.versions.helpers import opened_with_small_calls
 from tests.support.servers import ATOMIC, Root
@@ -19,11 +19,11 @@ def test_content_larger_than_one_call_is_kept(large_root: Root) -> None:
     memory.append("a", "end")
     memory.write_blocks("a", [second], len(second))
     memory.delete("a")
-    sizes = [each.size for each in memory.versions("a")]
+    sizes = [each.size for each in memory.versions.list("a")]
     assert sizes == [11_000_000, 11_000_003]
     with AgentMemory.open(large_root.url, storage_options=large_root.options) as reader:
-        for version, content in zip(memory.versions("a"), (second, first + b"end"), strict=True):
-            assert reader.read_version_bytes("a", version.id) == content
+        for version, content in zip(memory.versions.list("a"), (second, first + b"end"), strict=True):
+            assert reader.versions.read_bytes("a", version.id) == content
 
 
 def test_a_large_file_is_copied_and_moved_whole_and_not_edited(large_root: Root) -> None:
@@ -35,7 +35,7 @@ def test_a_large_file_is_copied_and_moved_whole_and_not_edited(large_root: Root)
     with pytest.raises(FileTooLargeError):
         memory.edit("moved", lambda text: text + "lost")
     with pytest.raises(FileTooLargeError):
-        memory.append("moved", "x", expected_sha256="0" * 64)
+        memory.append("moved", "x", when=SHA256("0" * 64))
     with AgentMemory.open(large_root.url, storage_options=large_root.options) as reader:
         assert {entry.path: reader.read_bytes(entry.path) == content for entry in reader.list()} == {
             "copied": True,
@@ -49,11 +49,11 @@ def test_a_large_file_is_replaced_and_restored(large_root: Root) -> None:
     memory.write_blocks("a", [content], len(content))
     memory.append("a", "end")
     memory.write("a", "small")
-    large = memory.versions("a")[1]
-    memory.restore("a", large.id)
+    large = memory.versions.list("a")[1]
+    memory.versions.restore("a", large.id)
     memory.delete("a")
-    memory.restore("a", large.id)
-    assert [each.size for each in memory.versions("a")] == [len(content) + 3] * 2 + [5, len(content) + 3]
+    memory.versions.restore("a", large.id)
+    assert [each.size for each in memory.versions.list("a")] == [len(content) + 3] * 2 + [5, len(content) + 3]
     with AgentMemory.open(large_root.url, storage_options=large_root.options) as reader:
         assert reader.read_bytes("a") == content + b"end"
 
@@ -65,5 +65,5 @@ def test_a_guard_of_sizes_may_refuse_to_restore_a_large_file(large_root: Root) -
         other.write_blocks("a", [content], len(content))
     memory.delete("a")
     with pytest.raises(OperationDenied, match="cannot be given the content"):
-        memory.restore("a", memory.versions("a")[0].id)
+        memory.versions.restore("a", memory.versions.list("a")[0].id)
     assert not memory.exists("a")

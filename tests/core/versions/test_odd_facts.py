@@ -36,7 +36,7 @@ def store(tmp_path: Path) -> Path:
     with opened(root) as memory:
         for name in ("odd", "other"):
             memory.write(f"{name}.md", "1")
-            memory.write(f"{name}.md", "2", idempotency_key=f"key of {name}")
+            memory.once(f"key of {name}").write(f"{name}.md", "2")
             memory.rename(f"{name}.md", f"new {name}.md")
             memory.write(f"new {name}.md", "3")
             memory.append(f"new {name}.md", "4")
@@ -54,20 +54,20 @@ def facts_below(root: Path, path: str) -> list[Path]:
 def use_another_file(root: Path) -> None:
     """Make every call that reads stored facts, on the file that has none that are odd."""
     with opened(root) as memory:
-        found = memory.versions("new other.md")
+        found = memory.versions.list("new other.md")
         assert [each.size for each in found] == [2, 1, 1], found
-        assert memory.read_version("new other.md", found[1].id) == "2"
-        memory.diff("new other.md", found[1].id)
-        assert {each.path for each in memory.versions()} >= {"other.md", "new other.md"}
+        assert memory.versions.read("new other.md", found[1].id) == "2"
+        memory.versions.diff("new other.md", found[1].id)
+        assert {each.path for each in memory.versions.list()} >= {"other.md", "new other.md"}
         assert memory.read("new other.md") == "34"
         assert {entry.path for entry in memory.list()} == {"new odd.md", "new other.md"}
-        memory.restore("new other.md", found[1].id)
-        memory.write("other.md", "x", idempotency_key="a new key")
-        memory.write("other.md", "x", idempotency_key="a new key")
+        memory.versions.restore("new other.md", found[1].id)
+        memory.once("a new key").write("other.md", "x")
+        memory.once("a new key").write("other.md", "x")
         memory.edit("new other.md", lambda text: text + "!")
-        memory.redact("new other.md", found[1].id, reason="a reason")
-        memory.undo(actor="bob")
-        memory.prune_versions()
+        memory.versions.redact("new other.md", found[1].id, reason="a reason")
+        memory.versions.undo(actor="bob")
+        memory.versions.prune()
         memory.rename("other.md", "d/other.md")
         memory.forget("new other.md")
         memory.delete("d/other.md")
@@ -168,7 +168,7 @@ def test_an_odd_record_of_the_store_is_refused_in_words(store: Path) -> None:
         for call in ("write", "versions"):
             try:
                 with opened(store) as memory:
-                    memory.write("other.md", "x") if call == "write" else memory.versions("new other.md")
+                    memory.write("other.md", "x") if call == "write" else memory.versions.list("new other.md")
             except AgentMemoryError:
                 continue
             except Exception as error:  # noqa: BLE001 - the test reports every failing member
@@ -180,7 +180,7 @@ def test_odd_records_are_told_once(store: Path, caplog: pytest.LogCaptureFixture
     for file in [*facts_below(store, "odd.md"), *facts_below(store, "new odd.md")]:
         file.write_bytes(b"odd")
     with opened(store) as memory, caplog.at_level(logging.WARNING, "agent_memory"):
-        assert [each.path for each in memory.versions("new odd.md")] == ["new odd.md"]
+        assert [each.path for each in memory.versions.list("new odd.md")] == ["new odd.md"]
         assert [each.message[:2] for each in caplog.records if "left out" in each.message] == ["1 "]
 
 
@@ -205,7 +205,7 @@ def test_a_record_that_does_not_agree_with_its_name_or_size_is_left_out(store: P
     facts[name] = value + 1 if isinstance(value, int) else "0" * len(value)
     file.write_bytes(as_record(json.dumps(facts).encode()))
     with opened(store) as memory:
-        assert len(memory.versions("new odd.md")) == 2
+        assert len(memory.versions.list("new odd.md")) == 2
 
 
 def test_an_origin_of_another_type_is_none() -> None:

@@ -99,9 +99,9 @@ def check_chains(memory: AgentMemory, results: list[Raced], *, copies_are_sent_a
     Storages compare contents: a change that is based on a state also replaces a later state with the same content, so
     the first one ends twice. Only states that begin with a repeated text are allowed that.
     """
-    of_paths = {path: {each.id: each for each in memory.versions(path)} for path in PATHS}
+    of_paths = {path: {each.id: each for each in memory.versions.list(path)} for path in PATHS}
     texts = {
-        each.id: memory.read(path) if each.ended_by is None else memory.read_version(path, each.id)
+        each.id: memory.read(path) if each.ended_by is None else memory.versions.read(path, each.id)
         for path, versions in of_paths.items()
         for each in versions.values()
     }
@@ -129,15 +129,15 @@ def test_a_state_with_the_same_content_as_an_earlier_one_is_replaced_in_its_plac
     memory.acting_as("first").write("a", "x")
 
     def meanwhile(_: str) -> str:
-        if len(other.versions("a")) == 1:
+        if len(other.versions.list("a")) == 1:
             other.acting_as("other").write("a", "y")
             other.acting_as("again").write("a", "x")
         return "z"
 
     memory.acting_as("editor").edit("a", meanwhile)
-    live, *kept = memory.versions("a")
+    live, *kept = memory.versions.list("a")
     first, second = sorted(kept, key=lambda each: each.number)
-    assert [memory.read_version("a", each.id) for each in (first, second)] == ["x", "y"]
+    assert [memory.versions.read("a", each.id) for each in (first, second)] == ["x", "y"]
     assert live.previous == second.previous == first.id
     assert live.made_by
     assert live.made_by.actor == "editor"

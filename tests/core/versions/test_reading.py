@@ -30,13 +30,13 @@ from tests.support.servers import Root
 def test_a_version_is_restored_as_a_new_one(memory: AgentMemory) -> None:
     memory.write("a", "good")
     memory.write("a", "bad")
-    good = memory.versions("a")[1]
-    result = memory.restore("a", good.id)
+    good = memory.versions.list("a")[1]
+    result = memory.versions.restore("a", good.id)
     assert (result.path, result.size, result.sha256) == ("a", 4, digest("good"))
     assert contents(memory, "a") == ["good", "bad", "good"]
-    assert operations(memory.versions("a"))[:2] == [("restore", None), ("write", "restore")]
+    assert operations(memory.versions.list("a"))[:2] == [("restore", None), ("write", "restore")]
     memory.delete("a")
-    memory.restore("a", good.id)
+    memory.versions.restore("a", good.id)
     assert memory.read("a") == "good"
 
 
@@ -51,10 +51,10 @@ def test_plugins_see_a_restored_content_and_may_refuse_it(root: Root) -> None:
     memory = opened(root, plugins=[Guard(), seen])
     for text in ("bad", "fine", "last"):
         memory.write("a", text)
-    _, fine, bad = memory.versions("a")
+    _, fine, bad = memory.versions.list("a")
     with pytest.raises(OperationDenied):
-        memory.restore("a", bad.id)
-    memory.restore("a", fine.id)
+        memory.versions.restore("a", bad.id)
+    memory.versions.restore("a", fine.id)
     assert contents(memory, "a") == ["bad", "fine", "last", "fine"]
     assert {"versions", "restore", "read_version"} <= {operation.kind for operation, _ in seen.after}
 
@@ -64,17 +64,17 @@ def test_each_call_is_one_operation_and_a_read_only_view_only_reads(root: Root) 
     memory = opened(root, plugins=[seen], actor="ann")
     memory.write("a", "one\n")
     memory.write("a", "two\n")
-    one = memory.versions("a")[1].id
+    one = memory.versions.list("a")[1].id
     calls: dict[str, tuple[Callable[[AgentMemory], object], list[str]]] = {
-        "versions": (lambda m: m.versions("a"), ["versions"]),
-        "read_version": (lambda m: m.read_version("a", one), ["read_version"]),
-        "read_version_bytes": (lambda m: m.read_version_bytes("a", one), ["read_version"]),
-        "diff": (lambda m: m.diff("a", one), ["read_version", "read"]),
-        "versions of all files": (lambda m: m.versions(), ["versions"]),
-        "restore": (lambda m: m.restore("a", one), ["restore"]),
-        "redact": (lambda m: m.redact("a", one, reason="x"), ["redact"]),
-        "keep_versions": (lambda m: m.keep_versions(ON), ["set_versions"]),
-        "prune_versions": (lambda m: m.prune_versions(), ["prune"]),
+        "versions": (lambda m: m.versions.list("a"), ["versions"]),
+        "read_version": (lambda m: m.versions.read("a", one), ["read_version"]),
+        "read_version_bytes": (lambda m: m.versions.read_bytes("a", one), ["read_version"]),
+        "diff": (lambda m: m.versions.diff("a", one), ["read_version", "read"]),
+        "versions of all files": (lambda m: m.versions.list(), ["versions"]),
+        "restore": (lambda m: m.versions.restore("a", one), ["restore"]),
+        "redact": (lambda m: m.versions.redact("a", one, reason="x"), ["redact"]),
+        "keep_versions": (lambda m: m.versions.set_limits(ON), ["set_versions"]),
+        "prune_versions": (lambda m: m.versions.prune(), ["prune"]),
     }
     for name, (call, kinds) in calls.items():
         seen.before.clear()
@@ -95,26 +95,26 @@ def test_differences_are_shown_line_by_line(memory: AgentMemory) -> None:
     memory.write("a", "one\ntwo\n")
     memory.write("a", "one\n2")
     memory.write("a", "one\n3\n")
-    _, second, first = memory.versions("a")
-    assert memory.diff("a", first.id, second.id) == (
+    _, second, first = memory.versions.list("a")
+    assert memory.versions.diff("a", first.id, second.id) == (
         f"--- a@{first.id}\n+++ a@{second.id}\n@@ -1,2 +1,2 @@\n one\n-two\n+2\n\\ No newline at end of file\n"
     )
-    assert memory.diff("a", first.id).endswith("\n one\n-two\n+3\n")
-    assert memory.diff("a", first.id, first.id) == ""
+    assert memory.versions.diff("a", first.id).endswith("\n one\n-two\n+3\n")
+    assert memory.versions.diff("a", first.id, first.id) == ""
     memory.write("a", "one\x1e1\u2028\n")
-    assert memory.diff("a", memory.versions("a")[1].id).endswith("\n-one\n-3\n+one\x1e1\u2028\n")
+    assert memory.versions.diff("a", memory.versions.list("a")[1].id).endswith("\n-one\n-3\n+one\x1e1\u2028\n")
 
 
 def test_an_unknown_version_is_not_found(memory: AgentMemory, root: Root) -> None:
     memory.write("a", "x")
     memory.write("b", "x")
     memory.write("b", "y")
-    for version in ("0" * 16, "", "../x", memory.versions("b")[1].id):
-        for call in (memory.read_version, memory.restore, memory.diff):
+    for version in ("0" * 16, "", "../x", memory.versions.list("b")[1].id):
+        for call in (memory.versions.read, memory.versions.restore, memory.versions.diff):
             with pytest.raises(AgentMemoryFileNotFoundError, match="no version"):
                 call("a", version)
     with pytest.raises(AgentMemoryFileNotFoundError, match="this store keeps none"):
-        opened(Root(f"{root.url}-other", root.options), None).read_version("a", "0" * 16)
+        opened(Root(f"{root.url}-other", root.options), None).versions.read("a", "0" * 16)
     assert memory.read("a") == "x"
 
 
@@ -123,21 +123,21 @@ async def test_the_async_twin_has_the_same_calls(root: Root) -> None:
     memory = AsyncAgentMemory.open(root.url, storage_options=root.options, versions=ON)
     await memory.write("a", "one\n")
     await memory.write("a", "two\n")
-    newest, oldest = await memory.versions("a")
-    assert await memory.versions("a", limit=1) == (newest,)
-    assert (await memory.read_version("a", oldest.id), await memory.read_version_bytes("a", oldest.id)) == (
+    newest, oldest = await memory.versions.list("a")
+    assert await memory.versions.list("a", limit=1) == (newest,)
+    assert (await memory.versions.read("a", oldest.id), await memory.versions.read_bytes("a", oldest.id)) == (
         "one\n",
         b"one\n",
     )
-    assert (await memory.diff("a", oldest.id)).endswith("-one\n+two\n")
-    await memory.restore("a", oldest.id)
+    assert (await memory.versions.diff("a", oldest.id)).endswith("-one\n+two\n")
+    await memory.versions.restore("a", oldest.id)
     assert await memory.read("a") == "one\n"
     await asyncio.gather(*(memory.edit("a", lambda text: text + "+") for _ in range(8)))
-    assert [each.size for each in await memory.versions("a")] == [12, 11, 10, 9, 8, 7, 6, 5, 4, 4, 4]
-    assert await memory.prune_versions() == 0
-    await memory.keep_versions(None)
+    assert [each.size for each in await memory.versions.list("a")] == [12, 11, 10, 9, 8, 7, 6, 5, 4, 4, 4]
+    assert await memory.versions.prune() == 0
+    await memory.versions.set_limits(None)
     await memory.write("a", "three")
-    assert len(await memory.versions("a")) == 11
+    assert len(await memory.versions.list("a")) == 11
 
 
 @pytest.mark.parametrize("root", ["local", "memory", pytest.param("ministack", marks=pytest.mark.long)], indirect=True)
@@ -165,7 +165,7 @@ def test_the_newest_of_many_versions_need_one_listing_and_no_other_record(
     counts: Counter[str] = Counter()
     for verb in ("list", "read"):
         monkeypatch.setattr(backend, verb, _counting(counts, verb, getattr(backend, verb)))
-    found = memory.versions("a", limit=20)
+    found = memory.versions.list("a", limit=20)
     assert [each.number for each in found[1:]] == list(range(count - 1, count - 20, -1))
     assert counts["list"] == 1
     assert counts["read"] <= 19 + 2, "the records that are returned, the settings, and the present file"
@@ -198,12 +198,12 @@ def test_a_state_that_a_repeated_request_brings_back_is_listed_with_both_content
     memory.append("a", "2\n")
     memory.append("a", "3\n")
     memory.delete("a")
-    found = memory.versions("a")
-    assert {memory.read_version("a", each.id) for each in found} == {"one\n1\n", "one\n2\n3\n"}
+    found = memory.versions.list("a")
+    assert {memory.versions.read("a", each.id) for each in found} == {"one\n1\n", "one\n2\n3\n"}
     assert sorted(len(each.id) for each in found) == [16, 24]
-    assert {each.id for each in memory.versions()} == {each.id for each in found}
-    assert len(memory.versions("", after=found[-1].id)) == 0
-    memory.restore("a", next(each.id for each in found if len(each.id) == 24))
+    assert {each.id for each in memory.versions.list()} == {each.id for each in found}
+    assert len(memory.versions.list("", after=found[-1].id)) == 0
+    memory.versions.restore("a", next(each.id for each in found if len(each.id) == 24))
     assert memory.read("a") == "one\n1\n"
-    memory.redact("a", next(each.id for each in found if len(each.id) == 24), reason="x")
-    assert [bool(each.redacted_by) for each in memory.versions("a")] == [False, True]
+    memory.versions.redact("a", next(each.id for each in found if len(each.id) == 24), reason="x")
+    assert [bool(each.redacted_by) for each in memory.versions.list("a")] == [False, True]

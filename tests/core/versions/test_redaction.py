@@ -39,12 +39,12 @@ SECRET = "sk-12345678"
 def test_a_tombstone_stays_in_the_place_of_the_content(memory: AgentMemory) -> None:
     for text in ("first", SECRET, "third"):
         memory.write("a", text)
-    third, secret, first = memory.versions("a")
+    third, secret, first = memory.versions.list("a")
     assert third.made_by
     before = time.time()
-    result = memory.acting_as("admin", "call-1").redact("a", secret.id, reason="a key")
+    result = memory.acting_as("admin", "call-1").versions.redact("a", secret.id, reason="a key")
     assert (result.path, result.version, result.still_in) == ("a", secret.id, ())
-    found = memory.versions("a")
+    found = memory.versions.list("a")
     assert found[0] == third
     assert found[2] == first
     tombstone = found[1]
@@ -53,14 +53,16 @@ def test_a_tombstone_stays_in_the_place_of_the_content(memory: AgentMemory) -> N
     assert tombstone.redacted_by[:3] == ("redact", "admin", "call-1")
     assert before <= tombstone.redacted_by.time <= time.time()
     assert tombstone.reason == "a key"
-    assert memory.versions() == found[1:]
-    for call in (memory.read_version, memory.restore, memory.diff):
+    assert memory.versions.list() == found[1:]
+    for call in (memory.versions.read, memory.versions.restore, memory.versions.diff):
         with pytest.raises(AgentMemoryFileNotFoundError, match="was redacted"):
             call("a", secret.id)
-    assert memory.redact("a", secret.id, reason="again") == result
-    assert memory.versions("a")[1] == tombstone
+    assert memory.versions.redact("a", secret.id, reason="again") == result
+    assert memory.versions.list("a")[1] == tombstone
     assert memory.read("a") == "third"
-    assert memory.undo(since=third.made_by.time, dry_run=True).left[0].reason == "the version before was redacted"
+    assert (
+        memory.versions.undo(since=third.made_by.time, dry_run=True).left[0].reason == "the version before was redacted"
+    )
 
 
 def test_nothing_below_the_root_has_the_content_or_a_digest_of_it(place: Place) -> None:
@@ -72,15 +74,15 @@ def test_nothing_below_the_root_has_the_content_or_a_digest_of_it(place: Place) 
     ):
         bob = service.agent("bob")
         bob.write("first.md", "before\n")
-        bob.write("first.md", SECRET, idempotency_key="k1")
+        bob.once("k1").write("first.md", SECRET)
         bob.rename("first.md", "second.md")
         bob.edit("second.md", lambda _: "after\n")
         bob.append("second.md", "more\n")
         service.write_memory_file("eve", "b.md", "eve's own")
         assert guessable(place.contents(), SECRET.encode()) != []
-        secret = bob.versions("second.md")[1]
-        assert bob.read_version("second.md", secret.id) == SECRET
-        assert bob.redact("second.md", secret.id, reason="a key").still_in == ()
+        secret = bob.versions.list("second.md")[1]
+        assert bob.versions.read("second.md", secret.id) == SECRET
+        assert bob.versions.redact("second.md", secret.id, reason="a key").still_in == ()
         assert guessable(place.contents(), SECRET.encode()) == []
         assert guessable(place.contents(), b"eve's own") != []
         assert contents_without(bob, "second.md", secret.id) == ["before\n", "after\nmore\n"]
@@ -99,8 +101,8 @@ def test_nothing_below_the_root_has_the_content_or_a_digest_of_it(place: Place) 
 
 
 def contents_without(memory: AgentMemory, path: str, version: str) -> list[str]:
-    found = [each for each in memory.versions(path) if each.id != version]
-    return [memory.read(path) if not each.ended_by else memory.read_version(path, each.id) for each in found][::-1]
+    found = [each for each in memory.versions.list(path) if each.id != version]
+    return [memory.read(path) if not each.ended_by else memory.versions.read(path, each.id) for each in found][::-1]
 
 
 def test_where_the_content_still_is_is_told(place: Place) -> None:
@@ -111,16 +113,19 @@ def test_where_the_content_still_is_is_told(place: Place) -> None:
         memory.write("a", "appended ")
         memory.append("a", SECRET)
         memory.copy("a", "copied")
-        present, without, inside, secret = memory.versions("a")
-        assert [each.id for each in memory.redact("a", secret.id, reason="x").still_in] == [present.id, inside.id]
-        assert memory.redact("a", inside.id, reason="x").still_in == ()
+        present, without, inside, secret = memory.versions.list("a")
+        assert [each.id for each in memory.versions.redact("a", secret.id, reason="x").still_in] == [
+            present.id,
+            inside.id,
+        ]
+        assert memory.versions.redact("a", inside.id, reason="x").still_in == ()
         memory.write("a", "clean")
-        assert memory.redact("a", present.id, reason="x").still_in == ()
+        assert memory.versions.redact("a", present.id, reason="x").still_in == ()
         assert memory.read("copied") == f"appended {SECRET}"
         memory.delete("copied")
-        memory.redact("copied", memory.versions("copied")[0].id, reason="x")
+        memory.versions.redact("copied", memory.versions.list("copied")[0].id, reason="x")
         assert guessable(place.contents(), SECRET.encode()) == []
-        assert [each.id for each in memory.versions("a") if not each.redacted_by][1:] == [without.id]
+        assert [each.id for each in memory.versions.list("a") if not each.redacted_by][1:] == [without.id]
 
 
 def test_after_each_copy_is_redacted_and_forgotten_no_byte_is_left(place: Place) -> None:
@@ -136,13 +141,13 @@ def test_after_each_copy_is_redacted_and_forgotten_no_byte_is_left(place: Place)
         bob.write("a.md", "without\n")
         bob.rename("a.md", "b.md")
         service.write_memory_file("eve", "b.md", "eve's own")
-        redacted = bob.versions("b.md")[1]
-        assert bob.redact("b.md", redacted.id, reason="a key").still_in == ()
+        redacted = bob.versions.list("b.md")[1]
+        assert bob.versions.redact("b.md", redacted.id, reason="a key").still_in == ()
         assert SECRET in bob.read("copied.md")
         bob.write("copied.md", "without\n")
-        bob.redact("copied.md", bob.versions("copied.md")[1].id, reason="a key")
+        bob.versions.redact("copied.md", bob.versions.list("copied.md")[1].id, reason="a key")
         assert guessable(place.contents(), SECRET.encode()) == []
-        bob.write("again.md", SECRET, idempotency_key="k1")
+        bob.once("k1").write("again.md", SECRET)
         bob.write("again.md", "without\n")
         service.forget_memory("bob")
         assert guessable(place.contents(), SECRET.encode()) == []
@@ -159,14 +164,14 @@ def test_all_names_of_a_file_are_erased(place: Place, old_name: bool) -> None:
         memory.rename("f", "g")
         memory.rename("g", "h")
         memory.write("h", "clean")
-        present, secret = memory.versions("h")
+        present, secret = memory.versions.list("h")
         memory.append("h", SECRET)
-        result = memory.redact(
-            "f" if old_name else "h", memory.versions("f")[0].id if old_name else secret.id, reason="x"
+        result = memory.versions.redact(
+            "f" if old_name else "h", memory.versions.list("f")[0].id if old_name else secret.id, reason="x"
         )
         assert [(each.path, each.id) for each in result.still_in] == [("h", present.id)]
         memory.write("h", "clean")
-        memory.redact("h", present.id, reason="x")
+        memory.versions.redact("h", present.id, reason="x")
         assert guessable(place.contents(), SECRET.encode()) == []
 
 
@@ -199,7 +204,7 @@ def test_a_redaction_that_did_not_end_is_finished_by_a_repeated_call(
         memory.write("a", "one")
         memory.write("a", SECRET)
         memory.write("a", "three")
-        secret = memory.versions("a")[1]
+        secret = memory.versions.list("a")[1]
         backend: Any = memory._tree.backend
         verb, calls = getattr(backend, refused), itertools.count()
 
@@ -210,11 +215,11 @@ def test_a_redaction_that_did_not_end_is_finished_by_a_repeated_call(
 
         with monkeypatch.context() as patched, suppress(WriteError):  # not raised where one call erases all
             patched.setattr(backend, refused, refuse)
-            memory.redact("a", secret.id, reason="a key")
-        unfinished = memory.versions("a")[1]
+            memory.versions.redact("a", secret.id, reason="a key")
+        unfinished = memory.versions.list("a")[1]
         assert unfinished.id == secret.id
-        memory.redact("a", secret.id, reason="a key")
-        found = memory.versions("a")[1]
+        memory.versions.redact("a", secret.id, reason="a key")
+        found = memory.versions.list("a")[1]
         assert (found.reason, found.redacted_by and found.redacted_by.operation) == ("a key", "redact")
         assert guessable(place.contents(), SECRET.encode()) == []
 
@@ -222,7 +227,7 @@ def test_a_redaction_that_did_not_end_is_finished_by_a_repeated_call(
 def test_a_version_that_was_kept_twice_is_erased_twice(memory: AgentMemory, root: Root) -> None:
     memory.write("a", SECRET)
     memory.write("a", "two")
-    version = memory.versions("a")[1]
+    version = memory.versions.list("a")[1]
     backend: Any = memory._tree.backend
     name = records_of(None).join(records(root)[0].path)
 
@@ -232,15 +237,15 @@ def test_a_version_that_was_kept_twice_is_erased_twice(memory: AgentMemory, root
 
     step(double())
     assert len(records(root)) == 2
-    memory.redact("a", version.id, reason="x")
+    memory.versions.redact("a", version.id, reason="x")
     assert len(records(root)) == 1
-    assert memory.versions("a")[1].redacted_by
+    assert memory.versions.list("a")[1].redacted_by
 
 
 def test_the_present_file_is_not_redacted(memory: AgentMemory) -> None:
     memory.write("a", SECRET)
     with pytest.raises(ConflictError, match="replace or delete its content first"):
-        memory.redact("a", memory.versions("a")[0].id, reason="x")
+        memory.versions.redact("a", memory.versions.list("a")[0].id, reason="x")
     assert memory.read("a") == SECRET
 
 
@@ -249,7 +254,7 @@ def test_a_bad_reason_is_refused(memory: AgentMemory, reason: Any) -> None:
     memory.write("a", "1")
     memory.write("a", "2")
     with pytest.raises(InvalidContentError, match="reason must be"):
-        memory.redact("a", memory.versions("a")[1].id, reason=reason)
+        memory.versions.redact("a", memory.versions.list("a")[1].id, reason=reason)
     assert contents(memory, "a") == ["1", "2"]
 
 
@@ -257,18 +262,18 @@ def test_an_unknown_version_and_a_read_only_view_are_refused(memory: AgentMemory
     memory.write("a", "1")
     memory.write("a", "2")
     with pytest.raises(AgentMemoryFileNotFoundError, match="no version"):
-        memory.redact("a", "0" * 16, reason="x")
+        memory.versions.redact("a", "0" * 16, reason="x")
     with pytest.raises(OperationDenied, match="read-only"):
-        memory.read_only().redact("a", memory.versions("a")[1].id, reason="x")
+        memory.read_only().versions.redact("a", memory.versions.list("a")[1].id, reason="x")
     with pytest.raises(AgentMemoryFileNotFoundError, match="keeps none"):
-        opened(Root(f"{root.url}-other", root.options), None).redact("a", "0" * 16, reason="x")
+        opened(Root(f"{root.url}-other", root.options), None).versions.redact("a", "0" * 16, reason="x")
     assert contents(memory, "a") == ["1", "2"]
 
 
 def test_a_part_that_is_refused_leaves_no_tombstone(memory: AgentMemory, monkeypatch: pytest.MonkeyPatch) -> None:
     memory.write("a", SECRET)
     memory.write("a", "two")
-    version = memory.versions("a")[1]
+    version = memory.versions.list("a")[1]
     backend: Any = memory._tree.backend
 
     def refuse(*_: object) -> None:
@@ -278,8 +283,8 @@ def test_a_part_that_is_refused_leaves_no_tombstone(memory: AgentMemory, monkeyp
         with monkeypatch.context() as patched:
             patched.setattr(backend, verb, refuse)
             with pytest.raises(WriteError):
-                memory.redact("a", version.id, reason="x")
-        assert memory.versions("a")[1] == version
+                memory.versions.redact("a", version.id, reason="x")
+        assert memory.versions.list("a")[1] == version
 
 
 def test_a_large_content_is_found_where_another_version_begins_with_it(large_root: Root) -> None:
@@ -288,10 +293,10 @@ def test_a_large_content_is_found_where_another_version_begins_with_it(large_roo
     memory.write_blocks("a", [first], len(first))
     memory.write_blocks("a", [first + b"end"], len(first) + 3)
     memory.write_blocks("a", [other], len(other))
-    present, longer, shorter = memory.versions("a")
-    assert [each.id for each in memory.redact("a", shorter.id, reason="x").still_in] == [longer.id]
-    assert memory.redact("a", longer.id, reason="x").still_in == ()
-    assert memory.versions("a")[0] == present
+    present, longer, shorter = memory.versions.list("a")
+    assert [each.id for each in memory.versions.redact("a", shorter.id, reason="x").still_in] == [longer.id]
+    assert memory.versions.redact("a", longer.id, reason="x").still_in == ()
+    assert memory.versions.list("a")[0] == present
 
 
 @pytest.mark.asyncio
@@ -299,18 +304,18 @@ async def test_the_async_twin_redacts_too(root: Root) -> None:
     memory = AsyncAgentMemory.open(root.url, storage_options=root.options, versions=Versions())
     await memory.write("a", SECRET)
     await memory.write("a", "two")
-    secret = (await memory.versions("a"))[1]
-    assert (await memory.redact("a", secret.id, reason="x")).version == secret.id
-    assert (await memory.versions("a"))[1].reason == "x"
+    secret = (await memory.versions.list("a"))[1]
+    assert (await memory.versions.redact("a", secret.id, reason="x")).version == secret.id
+    assert (await memory.versions.list("a"))[1].reason == "x"
 
 
 def test_a_storage_that_may_keep_copies_redacts_nothing(tmp_path: Path) -> None:
     with AgentMemory.open(tmp_path / "root", versions=ON) as memory:
         memory.write("a", "1")
         memory.write("a", "2")
-        version = memory.versions("a")[1].id
+        version = memory.versions.list("a")[1].id
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("agent_memory.core.versions.redacting.erases", lambda _: False)
             with pytest.raises(UnsupportedOperationError, match="keeps nothing"):
-                memory.redact("a", version, reason="x")
+                memory.versions.redact("a", version, reason="x")
         assert contents(memory, "a") == ["1", "2"]

@@ -28,7 +28,11 @@ def test_a_deleted_name_that_is_used_again_has_a_new_history(memory: AgentMemory
     memory.create("a", "second")
     memory.write("a", "third")
     assert contents(memory, "a") == ["first", "second", "third"]
-    assert [(each.number, each.previous is None) for each in memory.versions("a")] == [(1, False), (0, True), (0, True)]
+    assert [(each.number, each.previous is None) for each in memory.versions.list("a")] == [
+        (1, False),
+        (0, True),
+        (0, True),
+    ]
 
 
 @pytest.mark.parametrize("moved", ["a/f.md", "a"], ids=["file", "directory"])
@@ -37,13 +41,13 @@ def test_a_history_stays_with_a_file_that_gets_another_name(memory: AgentMemory,
     memory.write("a/f.md", "two")
     memory.rename(moved, "b/g.md" if moved == "a/f.md" else "b")
     name = "b/g.md" if moved == "a/f.md" else "b/f.md"
-    assert operations(memory.versions(name)) == [("write", None), ("write", "write")]
+    assert operations(memory.versions.list(name)) == [("write", None), ("write", "write")]
     memory.write(name, "three")
     memory.rename(name, "c.md")
     memory.delete("c.md")
     assert contents(memory, "c.md") == ["one", "two", "three"]
-    assert [each.path for each in memory.versions("c.md")] == ["c.md", name, "a/f.md"]
-    assert [each.number for each in memory.versions("c.md")] == [2, 1, 0]
+    assert [each.path for each in memory.versions.list("c.md")] == ["c.md", name, "a/f.md"]
+    assert [each.number for each in memory.versions.list("c.md")] == [2, 1, 0]
 
 
 def test_a_history_does_not_go_to_a_file_that_takes_the_old_name(memory: AgentMemory) -> None:
@@ -157,8 +161,8 @@ def test_a_copy_begins_a_history(memory: AgentMemory) -> None:
     memory.write("a", "one")
     memory.write("a", "two")
     memory.copy("a", "b")
-    assert operations(memory.versions("b")) == [("copy", None)]
-    assert memory.versions("b")[0].id != memory.versions("a")[0].id
+    assert operations(memory.versions.list("b")) == [("copy", None)]
+    assert memory.versions.list("b")[0].id != memory.versions.list("a")[0].id
 
 
 def test_the_maker_of_a_file_from_before_stays_unknown_after_a_rename(root: Root) -> None:
@@ -166,6 +170,6 @@ def test_the_maker_of_a_file_from_before_stays_unknown_after_a_rename(root: Root
         old.write("a", "from before")
     memory = opened(root)
     memory.rename("a", "b")
-    assert [each.made_by for each in memory.versions("b")] == [None]
+    assert [each.made_by for each in memory.versions.list("b")] == [None]
     memory.write("b", "ours")
-    assert operations(memory.versions("b")) == [("write", None), (None, "write")]
+    assert operations(memory.versions.list("b")) == [("write", None), (None, "write")]

@@ -34,7 +34,7 @@ def test_forgotten_files_have_no_versions(memory: AgentMemory, root: Root) -> No
     memory.forget("d")
     assert contents(memory, "e") == ["two", "x" * LAST_BYTES, "three"]
     memory.forget("e")
-    assert memory.versions("d/c") == memory.versions("e") == ()
+    assert memory.versions.list("d/c") == memory.versions.list("e") == ()
     assert contents(memory, "a") == ["one", "two"]
     memory.forget("")
     assert records(root) == []
@@ -52,7 +52,7 @@ def test_a_forgotten_file_has_no_versions_under_earlier_names_and_others_keep_th
     memory.forget("b2")
     assert contents(memory, "y") == ["one", "two"]
     memory.forget("b")
-    assert memory.versions("a") == ()
+    assert memory.versions.list("a") == ()
     assert contents(memory, "y") == ["one", "two"]
     memory.delete("y")
     memory.forget("y")
@@ -72,7 +72,7 @@ def test_forgetting_one_file_leaves_the_history_of_another_that_was_to_be_rename
     memory.forget("b")
     assert contents(memory, "a") == ["one", "two"]
     memory.forget("a")
-    assert memory.versions("a") == ()
+    assert memory.versions.list("a") == ()
 
 
 def interrupted(*_: object) -> Any:
@@ -87,7 +87,7 @@ def test_a_deleted_file_is_forgotten_after_its_directory_was_renamed(memory: Age
     memory.write("d/g", "x")
     memory.rename("d", "e")
     memory.forget("d/f")
-    assert memory.versions() == ()
+    assert memory.versions.list() == ()
 
 
 def test_a_file_that_left_a_forgotten_directory_keeps_its_history(memory: AgentMemory) -> None:
@@ -111,9 +111,9 @@ def test_the_operation_of_a_version_stays_right_after_pruning(
     memory.write("a", "two")
     now = time.time
     monkeypatch.setattr("agent_memory.core.operation.time.time", lambda: now() + 4000)
-    memory.prune_versions()
+    memory.versions.prune()
     assert len(records(root)) == 1
-    ended = memory.versions("a")[1].ended_by
+    ended = memory.versions.list("a")[1].ended_by
     assert ended
     assert ended.operation == "write"
 
@@ -133,8 +133,8 @@ def test_a_damaged_record_hides_no_other(memory: AgentMemory, root: Root, caplog
         await memory._run.call(backend.write, damaged, b"no record")
 
     step(damage())
-    assert sorted(len(memory.versions(path)) for path in ("a", "b")) == [2, 3]
-    assert len(memory.versions()) == 3
+    assert sorted(len(memory.versions.list(path)) for path in ("a", "b")) == [2, 3]
+    assert len(memory.versions.list()) == 3
     assert "damaged" in caplog.text
     memory.forget("b")
     memory.forget("a")
@@ -177,15 +177,15 @@ def test_a_call_prunes_all_and_a_change_a_few(root: Root, monkeypatch: pytest.Mo
     memory = opened(root, Versions(keep=2))
     for number in range(8):
         memory.write("a", f"{number}")
-    assert memory.prune_versions() == 0
+    assert memory.versions.prune() == 0
     now = time.time
     monkeypatch.setattr("agent_memory.core.operation.time.time", lambda: now() + 4000)
     later = opened(root, Versions(keep=2))
     later.write("a", "8")
-    assert len(later.versions("a")) == 7
-    assert later.prune_versions() == 4
+    assert len(later.versions.list("a")) == 7
+    assert later.versions.prune() == 4
     assert contents(later, "a") == ["6", "7", "8"]
-    assert later.prune_versions() == 0
+    assert later.versions.prune() == 0
 
 
 def test_a_call_deletes_the_leftovers_of_changes_that_were_not_made(
@@ -203,11 +203,11 @@ def test_a_call_deletes_the_leftovers_of_changes_that_were_not_made(
                 memory.write(path, "never")
     memory.acting_as("bob").delete("b")  # a second record of the same state
     assert len(records(root)) == 4
-    assert memory.prune_versions() == 0
+    assert memory.versions.prune() == 0
     assert len(records(root)) == 4, "they are young: their changes may be under way"
     now = time.time
     monkeypatch.setattr("agent_memory.core.operation.time.time", lambda: now() + 4000)
-    assert memory.prune_versions() == 0
+    assert memory.versions.prune() == 0
     assert len(records(root)) == 2
     assert (contents(memory, "a"), contents(memory, "b")) == (["one", "two"], ["one+"])
 

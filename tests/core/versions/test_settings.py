@@ -39,14 +39,14 @@ def test_a_process_that_was_not_told_keeps_versions(root: Root) -> None:
 
 def test_turned_off_nothing_more_is_kept_and_what_was_kept_stays(root: Root) -> None:
     memory = opened(root, None)
-    assert memory.versions("a") == ()
-    memory.keep_versions(replace(ON, keep=7))
+    assert memory.versions.list("a") == ()
+    memory.versions.set_limits(replace(ON, keep=7))
     memory.write("a", "one")
     memory.write("a", "two")
-    memory.keep_versions(None)
+    memory.versions.set_limits(None)
     memory.write("a", "three")
-    assert [memory.read_version("a", each.id) for each in memory.versions("a")[1:]] == ["one"]
-    memory.keep_versions(ON)
+    assert [memory.versions.read("a", each.id) for each in memory.versions.list("a")[1:]] == ["one"]
+    memory.versions.set_limits(ON)
     memory.write("a", "four")
     assert contents(memory, "a") == ["one", "three", "four"]
 
@@ -54,7 +54,7 @@ def test_turned_off_nothing_more_is_kept_and_what_was_kept_stays(root: Root) -> 
 def test_a_process_follows_the_settings_within_a_minute(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
     memory = opened(root, None)
     memory.write("a", "one")
-    opened(root, None).keep_versions(ON)
+    opened(root, None).versions.set_limits(ON)
     now = time.monotonic
     monkeypatch.setattr("time.monotonic", lambda: now() + FOLLOW_SECONDS)
     memory.write("a", "two")
@@ -69,12 +69,12 @@ def test_a_program_that_turns_versions_on_changes_no_limits_and_turns_them_on_on
     memory.write("a", "one")
     other = opened(root, ON)
     other.write("a", "two")
-    assert memory.version_limits() == other.version_limits() == limits
-    memory.keep_versions(None)
+    assert memory.versions.limits() == other.versions.limits() == limits
+    memory.versions.set_limits(None)
     now = time.monotonic
     monkeypatch.setattr("time.monotonic", lambda: now() + FOLLOW_SECONDS)
     other.write("a", "three")
-    assert memory.version_limits() is None
+    assert memory.versions.limits() is None
     assert contents(memory, "a") == ["one", "three"]
 
 
@@ -100,7 +100,7 @@ def test_settings_that_cannot_be_read_are_an_error_about_the_callers_file(minist
         calls: dict[str, Callable[[], object]] = {
             "notes/a.md": lambda: memory.write("notes/a.md", "x"),
             "b.md": lambda: memory.append("b.md", "x"),
-            "c.md": lambda: memory.versions("c.md"),
+            "c.md": lambda: memory.versions.list("c.md"),
             "d.md": lambda: memory.forget("d.md"),
         }
         for name, call in calls.items():
@@ -133,9 +133,9 @@ def test_a_backend_without_conditional_changes_keeps_no_versions(ministack: S3Se
             opened(root).write("a", "x")
         memory = opened(root, None)
         with pytest.raises(UnsupportedOperationError):
-            memory.keep_versions(ON)
+            memory.versions.set_limits(ON)
         memory.write("a", "x")
-        assert memory.versions("a") == (FileVersion("", "a", None, None, 1, None, 0),)
+        assert memory.versions.list("a") == (FileVersion("", "a", None, None, 1, None, 0),)
 
 
 def test_a_disk_without_extended_attributes_keeps_no_versions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,8 +147,8 @@ def test_a_disk_without_extended_attributes_keeps_no_versions(tmp_path: Path, mo
     monkeypatch.setattr("os.setxattr", refuse)
     for versioned in (memory, AgentMemory.open(tmp_path / "root", versions=ON)):
         with pytest.raises(UnsupportedOperationError, match="no extended attributes"):
-            versioned.keep_versions(ON)
+            versioned.versions.set_limits(ON)
     with pytest.raises(UnsupportedOperationError):
         AgentMemory.open(tmp_path / "root", versions=ON).write("a", "two")
     memory.write("a", "three")
-    assert memory.versions("a") == (FileVersion("", "a", None, None, 5, None, 0),)
+    assert memory.versions.list("a") == (FileVersion("", "a", None, None, 5, None, 0),)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 import pytest
 
 from agent_memory import (
+    SHA256,
     AgentMemory,
     AgentMemoryError,
     AsyncAgentMemory,
@@ -136,7 +137,9 @@ UNDONE: dict[str, tuple[Setup, list[tuple[str, str]]]] = {
     ),
     "a restoration": (
         lambda a, b: several(
-            lambda: a.write("f", "1"), lambda: a.write("f", "2"), lambda: b.restore("f", a.versions("f")[1].id)
+            lambda: a.write("f", "1"),
+            lambda: a.write("f", "2"),
+            lambda: b.versions.restore("f", a.versions.list("f")[1].id),
         ),
         [("restore", "f")],
     ),
@@ -147,7 +150,9 @@ UNDONE: dict[str, tuple[Setup, list[tuple[str, str]]]] = {
     ),
     "a change that was taken back": (
         lambda a, b: several(
-            lambda: a.write("f", "1"), lambda: b.write("f", "2"), lambda: b.restore("f", a.versions("f")[1].id)
+            lambda: a.write("f", "1"),
+            lambda: b.write("f", "2"),
+            lambda: b.versions.restore("f", a.versions.list("f")[1].id),
         ),
         [],
     ),
@@ -161,15 +166,15 @@ def test_the_changes_of_an_actor_are_taken_back(
     change, expected = UNDONE[what]
     change(ann, RememberingActor(bob, memory))  # type: ignore[arg-type]  # it has the methods that are called
     before = RememberingActor.before
-    planned = memory.undo(actor="bob", dry_run=True)
+    planned = memory.versions.undo(actor="bob", dry_run=True)
     assert steps(planned) == expected
     assert planned.left == ()
     for selection in ({"tool_call_id": "call-b"}, {"actor": "bob", "tool_call_id": "call-b"}):
-        assert memory.undo(**selection, dry_run=True) == planned  # type: ignore[arg-type]
-    result = memory.undo(actor="bob")
+        assert memory.versions.undo(**selection, dry_run=True) == planned  # type: ignore[arg-type]
+    result = memory.versions.undo(actor="bob")
     assert result == planned
     assert files(memory) == before
-    assert memory.undo(actor="bob") == UndoResult((), ())
+    assert memory.versions.undo(actor="bob") == UndoResult((), ())
 
 
 class RememberingActor:
@@ -240,8 +245,8 @@ def test_the_change_of_another_actor_is_left(
     change, left = LEFT[what]
     change(ann, bob)
     before = files(memory)
-    assert memory.undo(actor="bob", dry_run=True) == UndoResult((), tuple(left))
-    assert memory.undo(actor="bob") == UndoResult((), tuple(left))
+    assert memory.versions.undo(actor="bob", dry_run=True) == UndoResult((), tuple(left))
+    assert memory.versions.undo(actor="bob") == UndoResult((), tuple(left))
     assert files(memory) == before
 
 
@@ -268,7 +273,7 @@ def test_appends_of_others_to_an_earlier_version_stop_an_undo(audited: Audited) 
     ann.edit("edited", lambda text: text + "2\n")
     audit.flush()
     since_ann = [Left(path, "changed since by 'ann'") for path in ("deleted", "edited", "new", "replaced")]
-    result = memory.undo(actor="bob", audit=log)
+    result = memory.versions.undo(actor="bob", audit=log)
     assert result.left == tuple(since_ann)
     assert [(each.path, each.action, each.cut_bytes) for each in result.done] == [
         ("deleted", "restore", 4), ("new", "restore", 0), ("only appended", "restore", 4), ("replaced", "restore", 4),
@@ -280,7 +285,7 @@ def test_appends_of_others_to_an_earlier_version_stop_an_undo(audited: Audited) 
         "only appended": "1\n",
         "edited": "1\nbob\n2\n",
     }
-    assert memory.undo(actor="bob", audit=log) == UndoResult((), tuple(since_ann))
+    assert memory.versions.undo(actor="bob", audit=log) == UndoResult((), tuple(since_ann))
 
 
 def test_without_a_log_an_undo_stops_at_a_version_that_was_appended_to(
@@ -289,7 +294,7 @@ def test_without_a_log_an_undo_stops_at_a_version_that_was_appended_to(
     bob.write("f", "bob\n")
     ann.append("f", "ann\n")
     bob.edit("f", lambda text: text + "more\n")
-    result = memory.undo(actor="bob")
+    result = memory.versions.undo(actor="bob")
     assert steps(result) == [("restore", "f")]
     assert [left.path for left in result.left] == ["f"]
     assert files(memory) == {"f": "bob\nann\n"}
@@ -306,7 +311,7 @@ def test_a_repeated_undo_takes_nothing_more_back(audited: Audited) -> None:
     memory.acting_as("bob").rename("f", "g")
     for _ in range(3):
         audit.flush()
-        memory.undo(since=since, audit=log)
+        memory.versions.undo(since=since, audit=log)
         assert files(memory) == {"f": "ann\n"}
 
 
@@ -314,10 +319,10 @@ def test_an_append_on_a_condition_is_a_change_like_others(audited: Audited) -> N
     memory, audit, log = audited
     ann, bob = memory.acting_as("ann"), memory.acting_as("bob")
     ann.write("f", "ann 1\n")
-    bob.append("f", "bob\n", expected_sha256=digest("ann 1\n"))
+    bob.append("f", "bob\n", when=SHA256(digest("ann 1\n")))
     ann.append("f", "ann 2\n")
     audit.flush()
-    assert memory.undo(actor="bob", audit=log) == UndoResult((), (Left("f", "changed since by 'ann'"),))
+    assert memory.versions.undo(actor="bob", audit=log) == UndoResult((), (Left("f", "changed since by 'ann'"),))
     assert memory.read("f") == "ann 1\nbob\nann 2\n"
 
 
@@ -329,7 +334,7 @@ def test_appends_that_the_log_does_not_have_are_told_also_of_earlier_versions(au
     else:
         AgentMemory.open(memory._tree.backend, actor="bob").append("f", "bob\n")
     memory.acting_as("ann").edit("f", lambda text: text + "ann\n")
-    (left,) = memory.undo(actor="bob", audit=log).left
+    (left,) = memory.versions.undo(actor="bob", audit=log).left
     assert (left.path, "the audit log does not tell" in left.reason) == ("f", True)
 
 
@@ -339,7 +344,7 @@ def test_text_with_many_lines_takes_no_long_time(audited: Audited) -> None:
     audit.flush()
     opened_again(memory)._memory.append("f", "\n" * 200_000)
     AgentMemory.open(memory._tree.backend).append("f", "\n" * 200_000)
-    assert [left.path for left in memory.undo(actor="bob", audit=log).left] == ["f"]
+    assert [left.path for left in memory.versions.undo(actor="bob", audit=log).left] == ["f"]
 
 
 def test_the_same_bytes_of_another_actor_at_the_same_place_stay(audited: Audited) -> None:
@@ -352,7 +357,7 @@ def test_the_same_bytes_of_another_actor_at_the_same_place_stay(audited: Audited
     ann.append("next", "same\n")
     ann.rename("next", "log")
     audit.flush()
-    assert steps(memory.undo(actor="bob", audit=log)) == [("cut", "log.1")]
+    assert steps(memory.versions.undo(actor="bob", audit=log)) == [("cut", "log.1")]
     assert files(memory) == {"log": "# log\nsame\n", "log.1": "# log\n"}
 
 
@@ -361,19 +366,21 @@ def test_a_cut_joins_no_lines_of_others(audited: Audited) -> None:
     for actor, text in (("ann", "a1"), ("bob", "b1\n"), ("ann", "a2"), ("bob", "b2\r\n"), ("ann", "a3")):
         memory.acting_as(actor).append("log", text, separator="" if actor == "ann" else "\n")
     audit.flush()
-    assert memory.undo(actor="bob", audit=log).left == ()
+    assert memory.versions.undo(actor="bob", audit=log).left == ()
     assert memory.read("log") == "a1\na2\r\na3"
 
 
 def test_an_earlier_name_outside_a_view_is_left(memory: AgentMemory, ann: AgentMemory, bob: AgentMemory) -> None:
     ann.write("secret", "1")
     bob.rename("secret", "d/f")
-    assert memory.subtree("d").undo(actor="bob") == UndoResult(
+    assert memory.subtree("d").versions.undo(actor="bob") == UndoResult(
         (), (Left("f", "its earlier name is not in this directory"),)
     )
     assert files(memory) == {"d/f": "1"}
     bob.delete("d/f")
-    assert memory.subtree("d").undo(actor="bob").left == (Left("f", "its earlier name is not in this directory"),)
+    assert memory.subtree("d").versions.undo(actor="bob").left == (
+        Left("f", "its earlier name is not in this directory"),
+    )
     assert files(memory) == {}
 
 
@@ -381,8 +388,8 @@ def test_actors_with_the_same_long_beginning_are_told_apart(memory: AgentMemory)
     names = ["служба поддержки клиентов, Москва: " + name for name in ("Иванов", "Петров")]
     for name in names:
         memory.acting_as(name, f"{'call ' * 60}{name}").write(name[-6:], name)
-    assert steps(memory.undo(actor=names[0])) == [("delete", "Иванов")]
-    assert steps(memory.undo(tool_call_id=f"{'call ' * 60}{names[1]}")) == [("delete", "Петров")]
+    assert steps(memory.versions.undo(actor=names[0])) == [("delete", "Иванов")]
+    assert steps(memory.versions.undo(tool_call_id=f"{'call ' * 60}{names[1]}")) == [("delete", "Петров")]
 
 
 def test_a_file_that_cannot_be_read_is_left(tmp_path: Path) -> None:
@@ -390,7 +397,7 @@ def test_a_file_that_cannot_be_read_is_left(tmp_path: Path) -> None:
         memory.write("f", "1")
         memory.write("g", "2")
         (tmp_path / "linked").hardlink_to(tmp_path / "g")
-        result = memory.undo(actor="bob")
+        result = memory.versions.undo(actor="bob")
     assert steps(result) == [("delete", "f")]
     assert {left.path for left in result.left} == {"g", "linked"}
 
@@ -399,7 +406,7 @@ def test_an_earlier_name_that_is_taken_is_told(memory: AgentMemory, ann: AgentMe
     ann.write("f", "1")
     bob.rename("f", "g")
     ann.write("f", "other")
-    assert memory.undo(actor="bob") == UndoResult((), (Left("g", "'f' is taken"),))
+    assert memory.versions.undo(actor="bob") == UndoResult((), (Left("g", "'f' is taken"),))
 
 
 def test_a_renamed_directory_is_told_or_its_files_move(
@@ -407,7 +414,7 @@ def test_a_renamed_directory_is_told_or_its_files_move(
 ) -> None:
     ann.write("d/f", "1")
     bob.rename("d", "e")
-    result = memory.undo(actor="bob")
+    result = memory.versions.undo(actor="bob")
     if root.url.startswith("s3:"):
         assert steps(result) == [("rename", "e/f")]
         assert files(memory) == {"d/f": "1"}
@@ -421,15 +428,15 @@ def test_only_operations_since_a_time_are_taken_back(memory: AgentMemory, bob: A
     since = time.time()
     bob.write("f", "2")
     memory.write("g", "3")
-    assert steps(memory.undo(actor="bob", since=since)) == [("restore", "f")]
+    assert steps(memory.versions.undo(actor="bob", since=since)) == [("restore", "f")]
     assert files(memory) == {"f": "1", "g": "3"}
-    assert steps(memory.undo(since=since)) == [("delete", "g")]
+    assert steps(memory.versions.undo(since=since)) == [("delete", "g")]
 
 
 def test_a_view_undoes_only_its_own_files(memory: AgentMemory, bob: AgentMemory) -> None:
     bob.write("d/f", "1")
     bob.write("g", "1")
-    assert memory.subtree("d").undo(actor="bob") == UndoResult((Undone("f", "delete"),), ())
+    assert memory.subtree("d").versions.undo(actor="bob") == UndoResult((Undone("f", "delete"),), ())
     assert files(memory) == {"g": "1"}
 
 
@@ -448,7 +455,7 @@ def test_a_selection_of_nothing_or_of_another_type_is_refused(
     memory: AgentMemory, selection: dict[str, Any], error: type[Exception]
 ) -> None:
     with pytest.raises(error):
-        memory.undo(**selection)
+        memory.versions.undo(**selection)
 
 
 def test_versions_that_are_off_are_undone_too(memory: AgentMemory, ann: AgentMemory, bob: AgentMemory) -> None:
@@ -457,15 +464,15 @@ def test_versions_that_are_off_are_undone_too(memory: AgentMemory, ann: AgentMem
     bob.write("f", "2")
     bob.delete("g")
     bob.write("h", "new")
-    memory.keep_versions(None)
-    assert steps(memory.undo(actor="bob")) == [("delete", "h"), ("restore", "f"), ("restore", "g")]
+    memory.versions.set_limits(None)
+    assert steps(memory.versions.undo(actor="bob")) == [("delete", "h"), ("restore", "f"), ("restore", "g")]
     assert files(memory) == {"f": "1", "g": "1"}
 
 
 def test_a_store_without_versions_has_nothing_to_undo(root: Root) -> None:
     memory = opened(root, None, actor="bob")
     memory.write("f", "1")
-    assert memory.undo(actor="bob") == UndoResult((), ())
+    assert memory.versions.undo(actor="bob") == UndoResult((), ())
 
 
 def test_guards_see_each_step_and_may_refuse_it(root: Root) -> None:
@@ -481,15 +488,15 @@ def test_guards_see_each_step_and_may_refuse_it(root: Root) -> None:
     for path in ("f", "kept", "new"):
         memory.acting_as("bob").write(path, "2")
     seen.after.clear()
-    result = memory.acting_as("admin").undo(actor="bob")
+    result = memory.acting_as("admin").versions.undo(actor="bob")
     assert result == UndoResult((Undone("new", "delete"), result.done[1]), (Left("kept", "refused: not this one"),))
     kinds = [(operation.kind, operation.path, outcome.status) for operation, outcome in seen.after]
     assert kinds == [
         ("versions", "", "ok"), ("delete", "kept", "denied"), ("delete", "new", "ok"), ("restore", "f", "ok"),
     ]  # fmt: skip
-    assert memory.versions("f")[0].made_by == ("restore", "admin", None, seen.after[3][0].time)
+    assert memory.versions.list("f")[0].made_by == ("restore", "admin", None, seen.after[3][0].time)
     with pytest.raises(OperationDenied, match="read-only"):
-        raise_first(memory.read_only().undo(actor="admin"))
+        raise_first(memory.read_only().versions.undo(actor="admin"))
 
 
 def raise_first(result: UndoResult) -> None:
@@ -512,7 +519,7 @@ def test_a_file_that_changes_during_the_undo_is_left(
         return plan
 
     monkeypatch.setattr(type(memory._tree), "plan_undo", late)
-    result = memory.undo(actor="bob")
+    result = memory.versions.undo(actor="bob")
     assert result == UndoResult((), (Left("g", "changed during the undo"), Left("f", "changed during the undo")))
     assert files(memory) == {"f": "3", "g": "new+"}
 
@@ -564,7 +571,7 @@ def undone_late(memory: AgentMemory, patch: pytest.MonkeyPatch, log: Path, chang
 
     with patch.context() as patched:
         patched.setattr(type(memory._tree), "plan_undo", late)
-        return memory.undo(actor="bob", audit=log)
+        return memory.versions.undo(actor="bob", audit=log)
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -576,7 +583,7 @@ def test_a_step_is_made_only_in_the_state_that_it_was_planned_for(
     setup, action, path = STEPS[step]
     setup(memory.acting_as("ann"), memory.acting_as("bob"))
     audit.flush()
-    assert steps(memory.undo(actor="bob", audit=log, dry_run=True)) == [(action, path)]
+    assert steps(memory.versions.undo(actor="bob", audit=log, dry_run=True)) == [(action, path)]
     after: dict[str, str] = {}
 
     def by_carl() -> None:
@@ -623,7 +630,7 @@ def test_a_step_after_another_one_is_for_the_version_that_that_one_made(
 
     with monkeypatch.context() as patched:
         patched.setattr(type(memory._tree), "restore", and_changed)
-        result = memory.undo(actor="bob", audit=log)
+        result = memory.versions.undo(actor="bob", audit=log)
     assert steps(result) == [("restore", "g")]
     assert result.left == (Left("g", "changed during the undo"),)
     assert files(memory) == {"g": "1+"}
@@ -650,7 +657,7 @@ async def test_the_async_twin_undoes_too(root: Root, tmp_path: Path) -> None:
         await bob.append("log", "2\n")
         await ann.append("log", "3\n")
         audit.flush()
-        result = await memory.undo(actor="bob", audit=tmp_path / "audit.jsonl")
+        result = await memory.versions.undo(actor="bob", audit=tmp_path / "audit.jsonl")
         assert result == UndoResult((Undone("log", "cut", cut_bytes=2),), ())
         assert await memory.read("log") == "1\n3\n"
 
@@ -677,7 +684,7 @@ def test_an_audit_log_tells_which_appends_are_taken_out(audited: Audited) -> Non
     bob.write("left", "1")
     ann.append("left", "+")
     audit.flush()
-    result = memory.undo(actor="bob", audit=log)
+    result = memory.versions.undo(actor="bob", audit=log)
     assert files(memory) == {"log": "a1\na2", "by bob": "a1\n", "replaced": "1", "left": "1+"}
     assert steps(result) == [("delete", "only bob"), ("cut", "by bob"), ("cut", "log"), ("restore", "replaced")]
     assert result.left == (Left("left", "changed since by 'ann'"),)
@@ -691,18 +698,18 @@ def test_appends_that_no_digest_proves_are_left(audited: Audited, root: Root) ->
     memory.acting_as("bob").append("log", "b\n")
     audit.flush()
     not_told = Left("log", "something was appended, and the audit log does not tell by which actor")
-    assert memory.undo(actor="bob", audit=log, dry_run=True).left[0].path == "log"
+    assert memory.versions.undo(actor="bob", audit=log, dry_run=True).left[0].path == "log"
     memory.acting_as("ann").write("own", "x")
     memory.acting_as("bob").append("own", "b\n")
     audit.flush()
-    planned = memory.undo(actor="bob", audit=log, dry_run=True)
+    planned = memory.versions.undo(actor="bob", audit=log, dry_run=True)
     assert planned.done == (Undone("log", "cut", cut_bytes=4), Undone("own", "cut", cut_bytes=2))
     memory.forget("own")  # destroys the salt
     memory.acting_as("ann").write("own", "x")
     memory.acting_as("bob").append("own", "b\n")
     memory.forget("nothing")
     audit.flush()
-    assert not_told._replace(path="own") in memory.undo(actor="bob", audit=log).left
+    assert not_told._replace(path="own") in memory.versions.undo(actor="bob", audit=log).left
     assert memory.read("own") == "xb\n"
 
 
@@ -735,7 +742,7 @@ def test_undo_of_one_of_three_actors_agrees_with_a_model(audited: Audited, pytes
                     model.replace(path, actor, None)
     audit.flush()
     expected, left = model.undone("bob")
-    result = memory.undo(actor="bob", audit=log)
+    result = memory.versions.undo(actor="bob", audit=log)
     assert {each.path for each in result.left} == left, f"seed {seed}"
     assert files(memory) == expected, f"seed {seed}"
 
@@ -803,6 +810,6 @@ def _text(state: tuple[str, str | None, list[tuple[str, str]]]) -> str | None:
 def test_an_undo_can_be_undone(memory: AgentMemory, ann: AgentMemory, bob: AgentMemory) -> None:
     ann.write("f", "1")
     bob.write("f", "2")
-    memory.acting_as("admin").undo(actor="bob")
-    memory.undo(actor="admin")
+    memory.acting_as("admin").versions.undo(actor="bob")
+    memory.versions.undo(actor="admin")
     assert contents(memory, "f") == ["1", "2", "1", "2"]

@@ -19,6 +19,7 @@ from agent_memory.errors import (
     InvalidPathError,
     install_hint,
 )
+from agent_memory.integrations._segments import record_segment, segment_text
 from agent_memory.memory import AgentMemory, AsyncAgentMemory, WriteResult
 from agent_memory.reading.lines import MARK, MAX_LINE, backwards, forwards
 from agent_memory.reading.reader import Reader
@@ -26,8 +27,8 @@ from agent_memory.tools._each_file import LeftOut, each_file, fails_alone, reaso
 
 __all__ = [
     "AnyMemory", "Records", "append_records", "async_view", "checked_id", "each_file", "from_json", "known_text",
-    "last_records", "mapped_errors", "read_each", "records", "step", "sync_view", "to_json", "unusable",
-    "warn_left_out", "without_mark",
+    "last_records", "mapped_errors", "read_each", "record_segment", "records", "segment_text", "step", "sync_facade",
+    "sync_view", "to_json", "unusable", "warn_left_out", "without_mark",
 ]  # fmt: skip
 
 _log = logging.getLogger("agent_memory")
@@ -232,7 +233,7 @@ async def known_text(memory: AsyncAgentMemory, segment: str, suffix: str = "") -
     None if another program made the name, or, with a warning, if the record of the text cannot be read.
     """
     try:
-        return await memory.segment_text(segment, suffix)
+        return await segment_text(memory, segment, suffix)
     except (InvalidPathError, AgentMemoryFileNotFoundError):
         return None
     except AgentMemoryError as error:
