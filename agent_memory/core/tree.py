@@ -186,13 +186,15 @@ class Tree(VersionedTree):
 
         ``arguments`` are the arguments that tell the change from others, besides its kind, path and content.
         """
-        kept, once = self.versions.keeping(flow), self.once
-        if once is None:
-            return kept
+        return self._made_once(self.versions.keeping(flow), *arguments)
+
+    def _made_once(self, flow: Flow, *arguments: str) -> Flow:
+        if (once := self.once) is None:
+            return flow
 
         async def applied_once(c: Call) -> Effect:
             await self.versions.use_receipts(c)
-            return await apply_once(c, kept, once, arguments)
+            return await apply_once(c, flow, once, arguments)
 
         return applied_once
 
@@ -284,7 +286,7 @@ class Tree(VersionedTree):
         of: str | None = None,
     ) -> WriteResult:
         flow = self.restoring(version, when, cut, of)
-        return await self._write(run, "restore", path, self._changing(flow, version))
+        return await self._write(run, "restore", path, self._made_once(flow, version))
 
     async def delete(self, run: Run, path: str, when: DeleteCondition = ANY) -> None:
         checked_when(when, ANY)

@@ -112,7 +112,7 @@ OPERATIONS = {
             "write, replacing", {**_BESIDE, "a.md": OLD}, lambda m: m.write("a.md", NEW), {**_BESIDE, "a.md": NEW}
         ),
         Operation(
-            "write with expected_sha256",
+            "write on a SHA256",
             {**_BESIDE, "d/a.md": OLD},
             lambda m: m.write("d/a.md", NEW, when=SHA256(sha256(OLD.encode()).hexdigest())),
             {**_BESIDE, "d/a.md": NEW},

@@ -98,7 +98,7 @@ OPERATIONS = (
     Operation("list", lambda m: m.list("d"), _HAVE, _HAVE),
     Operation("write, a new file", lambda m: m.write("d/b.md", NEW), _HAVE, {**_HAVE, "d/b.md": NEW}),
     Operation("write", lambda m: m.write("d/a.md", NEW), _HAVE, {"d/a.md": NEW}),
-    Operation("write, expected_sha256", lambda m: m.write("d/a.md", NEW, when=SHA256(_SHA)), _HAVE, {"d/a.md": NEW}),
+    Operation("write, SHA256", lambda m: m.write("d/a.md", NEW, when=SHA256(_SHA)), _HAVE, {"d/a.md": NEW}),
     Operation("create", lambda m: m.create("d/b.md", NEW), _HAVE, {**_HAVE, "d/b.md": NEW}),
     Operation("append, a new file", lambda m: m.append("d/b.md", NEW), _HAVE, {**_HAVE, "d/b.md": NEW}),
     Operation("append", lambda m: m.append("d/a.md", NEW), _HAVE, {"d/a.md": OLD + NEW}),

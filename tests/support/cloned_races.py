@@ -153,7 +153,7 @@ def _versions(memory: AgentMemory, _: Sequence[Any]) -> str:
 RACES = (
     Race("append", _append, _all_lines, "100 of 100"),
     Race("edit", _edit, _all_lines, "100 of 100"),
-    Race("write, expected_sha256", _swap, _all_lines, "100 of 100"),
+    Race("write, SHA256", _swap, _all_lines, "100 of 100"),
     Race("create", _create, _created, f"{FILES} of {FILES} with one winner"),
     Race("append, idempotency key", _once, _once_each, f"{FILES} of {FILES} once"),
     Race("delete", _delete, _deleted, f"{FILES} of {FILES} deleted, 0 left"),

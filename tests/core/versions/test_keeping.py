@@ -26,14 +26,14 @@ from tests.support.servers import Root
 CHANGES: dict[str, Callable[[AgentMemory], object]] = {
     "write": lambda m: m.write("d/a.md", "new\n"),
     "write_bytes": lambda m: m.write("d/a.md", b"new\n"),
-    "write, expected_sha256": lambda m: m.write("d/a.md", "new\n", when=SHA256(digest("old\n"))),
+    "write, SHA256": lambda m: m.write("d/a.md", "new\n", when=SHA256(digest("old\n"))),
     "write, idempotency key": lambda m: m.once("k").write("d/a.md", "new\n"),
     "edit": lambda m: m.edit("d/a.md", lambda text: text.replace("old", "new")),
     "edit, idempotency key": lambda m: m.once("k").edit("d/a.md", lambda _: "new\n"),
     "write_blocks": lambda m: m.write_blocks("d/a.md", [b"new\n"], 4),
     "edit that deletes": lambda m: m.edit("d/a.md", lambda _: None),
     "delete": lambda m: m.delete("d/a.md"),
-    "delete, expected_sha256": lambda m: m.delete("d/a.md", when=SHA256(digest("old\n"))),
+    "delete, SHA256": lambda m: m.delete("d/a.md", when=SHA256(digest("old\n"))),
     "delete_tree": lambda m: m.delete_tree("d"),
 }
 
