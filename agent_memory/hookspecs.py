@@ -208,9 +208,9 @@ def agent_memory_after_operation(operation: Operation, outcome: Outcome) -> None
     failed, that operation's error with a note. While `Plugin.listening` of every observer returns False, the hook is
     not called for plain successes (status "ok", nothing skipped).
 
-    An interrupt (an exception that is no `Exception`) does not stop the other implementations either; it is raised at
-    the end. If an interrupt ends the call of a required observer, that observer is called again with the same
-    operation, at most three times in all.
+    The hook is called once. An interrupt (an exception that is no `Exception`) may skip implementations that are not
+    required, and it is raised at the end. If it ends the call of a required observer, that observer is called once more
+    with the same operation.
     """
 
 

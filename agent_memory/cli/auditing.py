@@ -29,7 +29,7 @@ class ChangeRecorder:
     If the log is keyed or cannot be written, a note on stderr says so and the command continues: its change is made.
     """
 
-    required = True  # an interrupt during a record does not lose it: the call is repeated
+    required = True  # an interrupt during a record does not lose it: the observer is called once more
 
     def __init__(self, url: str, options: Mapping[str, object]) -> None:
         self._url = url

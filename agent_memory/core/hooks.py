@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, NamedTuple, NoReturn, cast
+from typing import Any, Final, NamedTuple, cast
 from weakref import WeakSet
 
 import pluggy
@@ -26,8 +26,6 @@ from agent_memory.hookspecs import AuditCheckpoint, BackendFactory, Operation, O
 
 SLOW_SECONDS: Final = 1.0
 """Seconds: a plugin that takes longer in one hook is named in the log."""
-MOST_CALLS: Final = 3
-"""The maximum calls of a required observer if interrupts end its calls."""
 _log = logging.getLogger("agent_memory")
 
 
@@ -125,14 +123,10 @@ class Hooks(Uncopied):
     def report(self, operation: Operation, outcome: Outcome) -> Report:
         """Return a report; calling it calls every observer of the operation."""
         done = "the storage completed the operation, but " if outcome.status == "ok" else ""
-        return Report(self._after, {"operation": operation, "outcome": outcome}, insist=True, done=done)
-
-    def after(self, operation: Operation, outcome: Outcome) -> None:
-        """Call every observer of an operation; errors as `Report`."""
-        self.report(operation, outcome)()
+        return Report(self._after, {"operation": operation, "outcome": outcome}, done)
 
     def key_rejected(self, agent: str | None, error: InvalidPathError, actor: str | None) -> None:
-        """Tell every observer that a name was refused; the caller raises ``error`` even if an observer fails."""
+        """Report to every observer that a name was refused; the caller raises ``error`` even if an observer fails."""
         try:
             facts = {"agent": agent, "text": error.refused, "reason": error.rule, "actor": actor}
             Report(self._rejected, facts)()
@@ -220,67 +214,54 @@ def _implementations(caller: pluggy.HookCaller) -> tuple[_Implementation, ...]:
 
 
 class Report:
-    """Calls each observer with one event, even if others raise.
+    """Calls each observer once with one event, even if others raise.
 
-    An interrupt is an exception that is no `Exception`. If an interrupt ends a call of this object between two
-    observers, the next call continues with the remaining observers. With ``insist``, a required observer that was
-    interrupted is called again, at most `MOST_CALLS` times in all. ``done`` begins the message of the error.
+    An interrupt is an exception that is no `Exception`. It skips the remaining observers that are not required, and a
+    required observer that it ended is called once more. ``done`` begins the message of the error.
 
     Attributes:
-        untold: the remaining observers, the next one last.
+        pending: the observers that have not returned; a second call of this object begins with them.
 
     Raises:
         OutcomeUnknownError: when called: a required observer failed.
-        BaseException: when called: the first interrupt that an observer raised, after all observers were called; it
-            has a note if a required observer failed.
+        BaseException: when called: the interrupt; it has a note if a required observer failed.
     """
 
-    def __init__(
-        self, observers: Iterable[_Implementation], facts: Mapping[str, object], *, insist: bool = False, done: str = ""
-    ) -> None:
-        self.untold = [*observers][::-1]
+    def __init__(self, observers: Iterable[_Implementation], facts: Mapping[str, object], done: str = "") -> None:
+        self.pending = [*observers]
         self._facts = facts
-        self._most = MOST_CALLS if insist else 1
         self._done = done
-        self._calls = 0
-        self._failures: list[tuple[_Implementation, BaseException]] = []
-        self._interrupt: BaseException | None = None
+        self._failures: list[tuple[_Implementation, Exception]] = []
 
     def __call__(self) -> None:
-        while self.untold:
-            self._calls += 1
-            try:
-                self.untold[-1](self._facts)
-            except Exception as failure:  # noqa: BLE001 - an observer may fail in any way
-                self._failures.append((self.untold[-1], failure))
-            except BaseException as interrupt:  # noqa: BLE001 - raised after all were called
-                self._interrupt = self._interrupt or interrupt
-                if self._calls < self._most and _is_required(self.untold[-1]):
-                    continue
-                self._failures.append((self.untold[-1], interrupt))
-            del self.untold[-1]  # Python handles no signal between the observer's return and this line
-            self._calls = 0
-        self._end()
-
-    def _end(self) -> None:
-        failures, self._failures = self._failures, []
-        interrupt, self._interrupt = self._interrupt, None
-        missed = next((each for each in failures if _is_required(each[0])), None)
         try:
-            for observer, failure in failures:
-                if failure is not interrupt:
-                    _log.error("the plugin %r failed in %s", label(observer.plugin), observer.hook, exc_info=failure)
-        finally:
-            if missed or interrupt:
-                self._raise(missed, interrupt)
+            self._call_pending()
+        except Exception:
+            raise
+        except BaseException as interrupt:
+            self.pending = [each for each in self.pending if _is_required(each)]
+            try:
+                self._call_pending()
+            except OutcomeUnknownError as failure:
+                interrupt.add_note(str(failure))
+            except BaseException:  # noqa: BLE001 - the first interrupt is raised
+                interrupt.add_note("a second interrupt followed: required plugins may have failed to report it")
+            self.pending, self._failures = [], []
+            raise
 
-    def _raise(self, missed: tuple[_Implementation, BaseException] | None, interrupt: BaseException | None) -> NoReturn:
-        message = f"the required plugin {label(missed[0].plugin)!r} could not report it" if missed else ""
-        if interrupt is not None:
-            if missed:
-                interrupt.add_note(message)
-            raise interrupt
-        raise OutcomeUnknownError(self._done + message) from (missed[1] if missed else None)
+    def _call_pending(self) -> None:
+        while self.pending:
+            try:
+                self.pending[0](self._facts)
+            except Exception as failure:  # noqa: BLE001 - an observer may fail in any way
+                self._failures.append((self.pending[0], failure))
+            del self.pending[0]
+        for observer, error in self._failures:
+            _log.error("the plugin %r failed in %s", label(observer.plugin), observer.hook, exc_info=error)
+        missed = next((each for each in self._failures if _is_required(each[0])), None)
+        if missed:
+            message = f"{self._done}the required plugin {label(missed[0].plugin)!r} could not report it"
+            raise OutcomeUnknownError(message) from missed[1]
 
 
 def _is_required(observer: _Implementation) -> bool:

@@ -64,7 +64,6 @@ class Call:
         time: the start, in POSIX seconds.
         started: the start, by the clock of ``run``.
         at_work: whether the storage may have been called.
-        told: whether every observer was called.
         raised_by_caller: the exception of a function that the caller gave, if it raised one.
     """
 
@@ -82,7 +81,6 @@ class Call:
     at_work: bool = False
     effect: Effect | None = None
     report: Report | None = None
-    told: bool = False
     raised_by_caller: BaseException | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
     is_reported: bool = False
@@ -135,14 +133,14 @@ class Call:
             threads.pop(begun, None)  # no thread could be started for them
             raise
 
-    def ask(self, hooks: Callable[[], T]) -> T:
+    def call_hooks(self, hooks: Callable[[], T]) -> T:
         """Call hooks, unless the report has begun: a cancelled caller may have left them in the queue for a thread."""
         with self.lock:
             if self.is_reported:
                 raise OperationDenied("the operation was cancelled")
             return hooks()
 
-    def tell(self, report: Callable[[], None]) -> None:
+    def call_observers(self, report: Report) -> None:
         """Call the observers, after all other hooks of this operation have ended."""
         with self.lock:
             self.is_reported = True
@@ -213,8 +211,8 @@ class Scope(Uncopied):
             new_path: the new name of a rename or copy.
             unseen: the bytes of content that is written in parts; plugins cannot see it.
 
-        A signal handler may raise at the start of any function and after any call. So this function itself, which has
-        already started, calls the observers, and it continues a report that an interrupt has ended.
+        A signal handler may raise at the start of any function and after any call. So this function, which has already
+        started, reports again after an interrupt, which may have come before the first observer.
         """
         threads, begun = self.hooks.in_progress.threads, object()
         try:
@@ -230,9 +228,10 @@ class Scope(Uncopied):
                 if isinstance(error, GeneratorExit) and isinstance(run, AsyncIORun | ThreadedRun):
                     raise  # the caller's event loop was dropped: nothing can be awaited, and this may be any thread
                 failed = raised = error
-            while not call.told:
+            for _ in range(2):
                 try:
-                    await self._tell(call, failed, raised)
+                    await self._report(call, failed, raised)
+                    break
                 except BaseException as error:  # noqa: BLE001 - it is raised below
                     raised = _first(raised, error)
                     if isinstance(error, Exception) or isinstance(run, AsyncIORun):
@@ -268,13 +267,13 @@ class Scope(Uncopied):
         if fault:
             raise fault
         if self.hooks.guards:
-            await call.offload(lambda: call.ask(lambda: self.hooks.before(call.operation)))
+            await call.offload(lambda: call.call_hooks(lambda: self.hooks.before(call.operation)))
         if self.protected and call.kind in _OF_DIRECTORIES:
             await self._permit_below(call)
         if has_content:
             call.data = await self.apply_filters(call, call.data)
         if unseen is not None:
-            await call.offload(lambda: call.ask(lambda: self.hooks.call_size_guards(call.operation, unseen)))
+            await call.offload(lambda: call.call_hooks(lambda: self.hooks.call_size_guards(call.operation, unseen)))
         if call.kind not in READING:
             flow = partial(self._permitted, flow)
         call.at_work = True
@@ -320,30 +319,26 @@ class Scope(Uncopied):
     async def apply_filters(self, call: Call, data: bytes) -> bytes:
         """Return the content to write, after the plugins' filters."""
         if self.hooks.see_content:
-            return await call.offload(lambda: call.ask(lambda: self.hooks.apply_filters(call.operation, data)))
+            return await call.offload(lambda: call.call_hooks(lambda: self.hooks.apply_filters(call.operation, data)))
         return data
 
     async def permit_delete(self, call: Call) -> None:
         """Ask the guards whether an edit may delete its file: with the same id, and the kind "delete"."""
         if self.hooks.guards:
             operation = replace(call.operation, kind="delete")
-            await call.offload(lambda: call.ask(lambda: self.hooks.before(operation)))
+            await call.offload(lambda: call.call_hooks(lambda: self.hooks.before(operation)))
 
-    async def _tell(self, call: Call, failed: BaseException | None, raised: BaseException | None) -> None:
-        """Call the remaining observers with the outcome; ``raised`` is the error that the caller will get."""
+    async def _report(self, call: Call, failed: BaseException | None, raised: BaseException | None) -> None:
+        """Call the observers with the outcome; ``raised`` is the error that the caller will get."""
         if not self.hooks.observers or (
             raised is None and call.effect and not call.effect.skipped and not self.hooks.wants_successes()
         ):
-            call.told = True
             return
         if call.report is None:
             duration = call.run.now() - call.started
             outcome = _succeeded(call.effect, duration) if call.effect else _failed(failed, call.at_work, duration)
             call.report = self.hooks.report(call.operation, outcome)
-        try:
-            await call.offload(partial(call.tell, call.report))
-        finally:
-            call.told = not call.report.untold
+        await call.offload(partial(call.call_observers, call.report))
 
 
 def _in_state(state: str, flow: Flow) -> Flow:

@@ -130,7 +130,7 @@ class VersionedTree(Scope):
 
     async def _restore_large(self, c: Call, kept: Kept, expected: WriteWhen) -> Effect:
         size = kept.record.size
-        await c.offload(lambda: c.ask(lambda: self.hooks.call_size_guards(c.operation, size)))
+        await c.offload(lambda: c.call_hooks(lambda: self.hooks.call_size_guards(c.operation, size)))
 
         async def copy(c: Call) -> Effect:
             return (await part_flows.copy(c.store, c.run, kept.key, c.key, size, expected))[0]
