@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Generic, Self, TypeVar
 
-from agent_memory.backend import AnyBackend, BlockingBackend, Capabilities, Entry, Uncopied
+from agent_memory.backend import AnyBackend, BlockingBackend, Capabilities, Entry
 from agent_memory.core.actor import Actor, current_actor
 from agent_memory.core.hooks import Hooks
 from agent_memory.core.results import TreeResult, WriteResult
@@ -27,7 +27,7 @@ from agent_memory.runtime.runners import run_async, run_sync
 M = TypeVar("M", AgentMemory, AsyncAgentMemory)
 
 
-class _Service(Uncopied, Generic[M]):
+class _Service(Generic[M]):
     """The base of the sync and the async class."""
 
     _memory: type[M]

@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple, Protocol
 
 from agent_memory.audit.record import head
-from agent_memory.backend import ABSENT, AnyBackend, BlockingBackend, Uncopied
+from agent_memory.backend import ABSENT, AnyBackend, BlockingBackend
 from agent_memory.core import flows, tree_flows
 from agent_memory.core.blocking import BlockingStore
 from agent_memory.core.known_store import KnownStore
@@ -253,7 +253,7 @@ def log_at(target: str | os.PathLike[str], storage_options: Mapping[str, object]
     return LogLocation(BlockingStore(open_backend(path.parent, storage_options)), Key.tree(), path.name, KnownStore())
 
 
-class SegmentedLog(Uncopied):
+class SegmentedLog:
     """A log to which any number of writers append lines in place; past ``max_bytes`` a writer starts the next segment.
 
     A writer never returns to an earlier segment, even if the clock is set back. The record that it names as seen is
@@ -314,7 +314,7 @@ class SegmentedLog(Uncopied):
             return b""
 
 
-class BatchedLog(Uncopied):
+class BatchedLog:
     """A log in which each batch is an object of its own, never changed, with a name that sorts by time."""
 
     def __init__(self, location: LogLocation) -> None:

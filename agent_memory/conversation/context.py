@@ -9,7 +9,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Final
 
-from agent_memory.backend import Uncopied
 from agent_memory.conversation.memory import AsyncConversationMemory, Conversation, ConversationMemory
 from agent_memory.conversation.messages import Message
 from agent_memory.core.sync_facade import step
@@ -49,7 +48,7 @@ class ContextMessages(list[Message]):
         return self.cause is not None
 
 
-class _Context(Uncopied):
+class _Context:
     def __init__(self, conversation: Conversation, last_n: int, owner: Collection[str]) -> None:
         if isinstance(owner, str):
             raise ValueError("owner must be a collection of sender ids, not a str")
@@ -109,7 +108,7 @@ def _exchange(user_message: str, reply: str, channel: str | None, sender_id: str
     ]
 
 
-class MemoryContext(Uncopied):
+class MemoryContext:
     """Builds the messages of a model call from memory, and stores the exchange; neither method raises.
 
     Args:
@@ -135,7 +134,7 @@ class MemoryContext(Uncopied):
         return step(self._context.persist(_exchange(user_message, reply, channel, sender_id)))
 
 
-class AsyncMemoryContext(Uncopied):
+class AsyncMemoryContext:
     """`MemoryContext` for async callers."""
 
     def __init__(

@@ -9,7 +9,6 @@ import logging
 from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import Final
 
-from agent_memory.backend import Uncopied
 from agent_memory.conversation.jobs import CronJob, CronJobs, job_values, load_jobs, saved_jobs
 from agent_memory.conversation.messages import History, Message, Skipped
 from agent_memory.conversation.search import HistorySearch, Matches
@@ -29,7 +28,7 @@ _DIRECTORIES: Final = ("", JOBS.rpartition("/")[0])
 _log = logging.getLogger("agent_memory")
 
 
-class Conversation(Uncopied):
+class Conversation:
     """The logic of the sync and the async class."""
 
     def __init__(self, memory: AsyncAgentMemory, system_messages: bool) -> None:
@@ -140,7 +139,7 @@ def _warn(skipped: Skipped) -> None:
         _log.warning("%s: %d system messages were left out; %s", HISTORY, skipped.withheld, advice)
 
 
-class ConversationMemory(Uncopied):
+class ConversationMemory:
     """The memory of an agent loop: its history, memory document and scheduled jobs.
 
     Args:
@@ -229,7 +228,7 @@ class ConversationMemory(Uncopied):
         return step(self.logic.save_cron_jobs(jobs))
 
 
-class AsyncConversationMemory(Uncopied):
+class AsyncConversationMemory:
     """`ConversationMemory` for async callers."""
 
     def __init__(self, memory: AsyncAgentMemory, *, system_messages: bool = False) -> None:

@@ -8,7 +8,6 @@ from copy import deepcopy
 from itertools import accumulate
 from typing import Final
 
-from agent_memory.backend import Uncopied
 from agent_memory.conversation.memory import MEMORY, AsyncConversationMemory, Conversation, ConversationMemory
 from agent_memory.conversation.search import HistorySearch, Match, formatted
 from agent_memory.core.sync_facade import step
@@ -106,7 +105,7 @@ def _integer(given: Mapping[str, object], name: str, default: int) -> int:
     return value
 
 
-class SearchHistoryTool(Uncopied):
+class SearchHistoryTool:
     """``search_history``: the earliest matching messages of users and assistants, each with its neighbours.
 
     Parameters of a call: ``query``; ``days``, default 0, which is all time; ``max_results``, 1 to 50, default 10;
@@ -129,7 +128,7 @@ class SearchHistoryTool(Uncopied):
         return deepcopy(_SEARCH)
 
 
-class AsyncSearchHistoryTool(Uncopied):
+class AsyncSearchHistoryTool:
     """`SearchHistoryTool` for async callers."""
 
     def __init__(self, conversation: AsyncConversationMemory) -> None:
@@ -142,7 +141,7 @@ class AsyncSearchHistoryTool(Uncopied):
     tool_definition = staticmethod(SearchHistoryTool.tool_definition)
 
 
-class MemoryWriteTool(Uncopied):
+class MemoryWriteTool:
     """``memory_write``: replaces the memory document by ``content``."""
 
     def __init__(self, conversation: ConversationMemory) -> None:
@@ -158,7 +157,7 @@ class MemoryWriteTool(Uncopied):
         return deepcopy(_WRITE)
 
 
-class AsyncMemoryWriteTool(Uncopied):
+class AsyncMemoryWriteTool:
     """`MemoryWriteTool` for async callers."""
 
     def __init__(self, conversation: AsyncConversationMemory) -> None:

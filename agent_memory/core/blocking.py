@@ -14,7 +14,6 @@ from agent_memory.backend import (
     Page,
     ReadWhen,
     Snapshot,
-    Uncopied,
     WriteWhen,
 )
 from agent_memory.key import Key
@@ -26,7 +25,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class BlockingStore(Uncopied):
+class BlockingStore:
     """The verbs of a sync or async backend as blocking calls; errors as of the backend.
 
     Attributes:

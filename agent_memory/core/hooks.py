@@ -18,7 +18,6 @@ from weakref import WeakSet
 
 import pluggy
 
-from agent_memory.backend import Uncopied
 from agent_memory.core.in_progress import InProgress
 from agent_memory.core.registration import label, manager_with
 from agent_memory.errors import AgentMemoryError, InvalidPathError, OperationDenied, OutcomeUnknownError
@@ -29,7 +28,7 @@ SLOW_SECONDS: Final = 1.0
 _log = logging.getLogger("agent_memory")
 
 
-class Hooks(Uncopied):
+class Hooks:
     """The plugins of one service; the plugin registered last is called first.
 
     Attributes:

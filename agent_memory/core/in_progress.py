@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from threading import get_ident
 from typing import Final
 
-from agent_memory.backend import Uncopied
 from agent_memory.errors import FileOperationError
 from agent_memory.runtime.fork import renewed_in_child
 
@@ -20,7 +19,7 @@ _POLL_SECONDS: Final = 0.002
 _log = logging.getLogger("agent_memory")
 
 
-class InProgress(Uncopied):
+class InProgress:
     """The operations and hooks of a service that are in progress, and whether more may begin.
 
     Attributes:

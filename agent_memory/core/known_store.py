@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from typing import Final, NamedTuple, cast
 
-from agent_memory.backend import ABSENT, PRESENT, STORE_RECORD, Backend, ETag, KeepsOrigins, Uncopied, WriteWhen
+from agent_memory.backend import ABSENT, PRESENT, STORE_RECORD, Backend, ETag, KeepsOrigins, WriteWhen
 from agent_memory.backend._helpers import is_full
 from agent_memory.core.flows import Effect, appends, read_if_present, until_won
 from agent_memory.core.own_trees import about_callers_file
@@ -28,7 +28,7 @@ class _Known(NamedTuple):
     etag: ETag | None
 
 
-class KnownStore(Uncopied):
+class KnownStore:
     """The record of one store; it is read again after `FOLLOW_SECONDS`, or when the host's clock was set.
 
     In a process that was restored from an image of its memory, only the wall clock tells how old the record is.

@@ -18,7 +18,6 @@ from agent_memory.backend import (
     AnyBackend,
     Backend,
     Deadline,
-    Uncopied,
     current_deadline,
     deadline_scope,
     restore_deadline,
@@ -152,7 +151,7 @@ Content = Callable[[], bytes]
 
 
 @dataclass(frozen=True)
-class Scope(Uncopied):
+class Scope:
     """The part of a storage that a memory shows, with its permissions, actor and timeout.
 
     Attributes:

@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from agent_memory.backend import Uncopied
 from agent_memory.errors import AgentMemoryError
 from agent_memory.key import Key
 from agent_memory.runtime.run import Run
@@ -24,7 +23,7 @@ class _Expired(NamedTuple):
     keys: list[Key]
 
 
-class Sweep(Uncopied):
+class Sweep:
     """Deletes expired files of this package's own data: at most two in each call.
 
     They are found by a listing of the agent's files, at most once an hour.

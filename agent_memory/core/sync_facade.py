@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from agent_memory.backend import Uncopied
 from agent_memory.runtime.run import step
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ def sync_facade(memory: AgentMemory) -> AsyncAgentMemory:
     return cast("AsyncAgentMemory", _Answering(memory))
 
 
-class _Answering(Uncopied):
+class _Answering:
     def __init__(self, memory: AgentMemory) -> None:
         self._memory = memory
 

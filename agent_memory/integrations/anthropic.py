@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from agent_memory.backend import Uncopied
 from agent_memory.core.sync_facade import step, sync_facade
 from agent_memory.errors import BackendNotAvailableError, install_hint
 from agent_memory.memory import AgentMemory, AsyncAgentMemory
@@ -21,7 +20,7 @@ except ImportError as error:
 __all__ = ["AgentMemoryTool", "AsyncAgentMemoryTool"]
 
 
-class AgentMemoryTool(Uncopied, BetaAbstractMemoryTool):
+class AgentMemoryTool(BetaAbstractMemoryTool):
     """The memory tool for ``client.beta.messages.tool_runner(tools=[...])``, over one memory.
 
     Args:
@@ -77,7 +76,7 @@ class AgentMemoryTool(Uncopied, BetaAbstractMemoryTool):
         return step(_clear(sync_facade(self._memory)))
 
 
-class AsyncAgentMemoryTool(Uncopied, BetaAsyncAbstractMemoryTool):
+class AsyncAgentMemoryTool(BetaAsyncAbstractMemoryTool):
     """`AgentMemoryTool` for the async client."""
 
     def __init__(

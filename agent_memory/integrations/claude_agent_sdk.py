@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, Literal, cast
 
-from agent_memory.backend import Entry, Uncopied
+from agent_memory.backend import Entry
 from agent_memory.errors import (
     AgentMemoryError,
     AgentMemoryFileNotFoundError,
@@ -55,7 +55,7 @@ _SUMMARY: Final = ".summary.json"
 _MOST_BYTES: Final = 16 * 1024 * 1024  # `records` skips longer lines
 
 
-class AgentMemorySessionStore(Uncopied, SessionStore):
+class AgentMemorySessionStore(SessionStore):
     """The transcripts of sessions, for ``ClaudeAgentOptions(session_store=...)``; several processes may use it at once.
 
     ``<project>/<session>.jsonl`` is the transcript of a session, one entry a line. ``<session>.subpaths/`` beside it

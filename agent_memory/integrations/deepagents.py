@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
-from agent_memory.backend import Entry, Uncopied
+from agent_memory.backend import Entry
 from agent_memory.errors import AgentMemoryError, AgentMemoryFileNotFoundError, InvalidPathError
 from agent_memory.integrations.toolkit import (
     AnyMemory,
@@ -75,7 +75,7 @@ def _reason(error: AgentMemoryError) -> str:
     return f"{error.refused[:1]}/{error.refused[1:]}: {RULES.get(error.rule, error.rule)}{advice}"  # escaped and cut
 
 
-class _AsyncBackend(Uncopied, protocol.BackendProtocol):
+class _AsyncBackend(protocol.BackendProtocol):
     """The async methods; with a memory that never suspends they are the logic of the sync methods."""
 
     def __init__(self, memory: AsyncAgentMemory) -> None:

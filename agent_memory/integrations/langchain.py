@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 
-from agent_memory.backend import Uncopied
 from agent_memory.errors import AgentMemoryFileNotFoundError, InvalidPathError
 from agent_memory.integrations.toolkit import (
     AnyMemory,
@@ -29,7 +28,7 @@ except ImportError as error:
 __all__ = ["AgentMemoryByteStore"]
 
 
-class AgentMemoryByteStore(Uncopied, BaseStore[str, bytes]):
+class AgentMemoryByteStore(BaseStore[str, bytes]):
     """A store of bytes by key, for LangChain's caches of embeddings, retrievers and others.
 
     Each value is one file in the top directory of the memory, byte for byte. Its name is the key, encoded by

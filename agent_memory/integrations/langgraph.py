@@ -10,7 +10,6 @@ from itertools import takewhile
 from math import inf
 from typing import Any, TypedDict
 
-from agent_memory.backend import Uncopied
 from agent_memory.errors import AgentMemoryFileNotFoundError, InvalidPathError, ReadError
 from agent_memory.integrations.toolkit import (
     AnyMemory,
@@ -55,7 +54,7 @@ _BLOCK = 64
 """The most files that a search reads before it counts its matches."""
 
 
-class AgentMemoryStore(Uncopied, BaseStore):
+class AgentMemoryStore(BaseStore):
     """A store of items for graphs and agents, without vectors and without expiry.
 
     An item is the file ``<label>/<label>/<key>.json`` with its value, ``created_at`` and ``updated_at``. Labels and

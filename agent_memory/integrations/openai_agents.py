@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from typing import Any, cast
 
-from agent_memory.backend import Uncopied
 from agent_memory.errors import AgentMemoryFileNotFoundError, ConflictError
 from agent_memory.integrations.toolkit import (
     AnyMemory,
@@ -31,7 +30,7 @@ __all__ = ["AgentMemorySession"]
 _log = logging.getLogger("agent_memory")
 
 
-class AgentMemorySession(Uncopied, Session):
+class AgentMemorySession(Session):
     r"""The history of one session, for ``Runner.run(agent, input, session=...)``.
 
     The history is one file at the top of the memory, named ``encode_segment(session_id, ".jsonl")``, with one item a

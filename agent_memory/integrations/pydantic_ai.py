@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from typing import Final
 
-from agent_memory.backend import Entry, Uncopied
+from agent_memory.backend import Entry
 from agent_memory.errors import AgentMemoryFileNotFoundError, FileAlreadyExistsError, InvalidPathError
 from agent_memory.integrations.toolkit import AnyMemory, async_view, checked_id, unusable
 
@@ -23,7 +23,7 @@ DIRECTORY_FILE: Final = ".agent-memory-directory"
 _TAKEN: Final = {"directory": errno.EISDIR, "file_above": errno.ENOTDIR}
 
 
-class AgentMemoryWorkspace(Uncopied, WorkspaceBackend, SupportsFilesystem):
+class AgentMemoryWorkspace(WorkspaceBackend, SupportsFilesystem):
     """A workspace with files and without commands: ``/`` is the whole memory, and the working directory.
 
     The file ``/notes/today.md`` of the workspace is the file ``notes/today.md`` of the memory. A directory exists while

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from agent_memory.backend import Uncopied
 from agent_memory.errors import (
     AgentMemoryError,
     AgentMemoryFileNotFoundError,
@@ -65,7 +64,7 @@ _ERRORS: Final[Mapping[type[AgentMemoryError], Callable[[AgentMemoryError], Exce
 }
 
 
-class AgentMemoryMemoryStore(Uncopied, MemoryStore, SearchableMemoryStore):
+class AgentMemoryMemoryStore(MemoryStore, SearchableMemoryStore):
     """The files of `Memory`: the path of each file is its path in the memory, and its version the SHA-256 of its text.
 
     A write or a deletion is one edit of one file. With an operation it is made once, whichever process repeats it, for

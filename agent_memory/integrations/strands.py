@@ -7,7 +7,6 @@ import re
 from contextlib import suppress
 from typing import Final
 
-from agent_memory.backend import Uncopied
 from agent_memory.errors import AgentMemoryError, AgentMemoryFileNotFoundError, InvalidPathError
 from agent_memory.integrations.toolkit import AnyMemory, async_view, checked_id, mapped_errors, unusable
 
@@ -29,7 +28,7 @@ def _storage_error(error: AgentMemoryError) -> Exception:
 _ERRORS: Final = {AgentMemoryError: _storage_error}
 
 
-class AgentMemoryStorage(Uncopied, Storage):
+class AgentMemoryStorage(Storage):
     """The storage of an agent: each key is the path of a file in the memory.
 
     As in the SDK's own storages, slashes at both ends and repeated slashes are removed from a key.

@@ -29,7 +29,6 @@ from mcp.types import (
 )
 from pydantic import ValidationError
 
-from agent_memory.backend import Uncopied
 from agent_memory.errors import DISTRIBUTION, AgentMemoryError, AgentMemoryFileNotFoundError, InvalidPathError
 from agent_memory.mcp_server._definitions import INSTRUCTIONS, definitions
 from agent_memory.memory import AsyncAgentMemory
@@ -90,7 +89,7 @@ class _Options(NamedTuple):
     versions: bool
 
 
-class _MemoryServer(Uncopied, MCPServer[Any]):
+class _MemoryServer(MCPServer[Any]):
     """An MCP server with its own tools and listings, instead of those of the SDK's registries.
 
     The registries would validate arguments by the signatures of functions, quote the arguments in their answers, and

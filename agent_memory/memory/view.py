@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
-from agent_memory.backend import AnyBackend, BlockingBackend, Capabilities, Uncopied
+from agent_memory.backend import AnyBackend, BlockingBackend, Capabilities
 from agent_memory.core.actor import Actor
 from agent_memory.core.conversation_marks import of_conversation, unreserved
 from agent_memory.core.flows import content_bytes, decode, raw_bytes, text_bytes
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from agent_memory.memory import AgentMemory, AsyncAgentMemory
 
 
-class View(Uncopied):
+class View:
     """The base of the sync and the async class: the tree, and methods that make narrower views of it."""
 
     def __init__(self, tree: Tree) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import TracebackType
 
-from agent_memory.backend import Uncopied, not_found, refuse_larger, refuse_larger_append, refuse_larger_read
+from agent_memory.backend import not_found, refuse_larger, refuse_larger_append, refuse_larger_read
 from agent_memory.errors import (
     AgentMemoryError,
     AppendError,
@@ -34,7 +34,7 @@ from agent_memory.object_store.retry import Attempts, OutOfTimeError
 _MAX_PREFIX_BYTES = 100
 
 
-class Bucket(Uncopied):
+class Bucket:
     """Objects below ``prefix``; see `agent_memory.object_store.ObjectStoreBackend` for the arguments."""
 
     def __init__(self, store: ObjectStore, prefix: str, jitter: Callable[[], float]) -> None:

@@ -7,13 +7,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Final
 
-from agent_memory.backend import Uncopied
 from agent_memory.object_store.retry import Attempts
 
 _SECONDS: Final = 5.0
 
 
-class Cleanup(Uncopied):
+class Cleanup:
     """Requests that remove something, each with its own time limit. Belongs to one event loop."""
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import TypeAlias
 
-from agent_memory.backend import Uncopied, taken_name
+from agent_memory.backend import taken_name
 from agent_memory.errors import ReadError, WriteError
 from agent_memory.key import RESERVED, Key
 from agent_memory.object_store.bucket import Bucket
@@ -27,7 +27,7 @@ Directory: TypeAlias = tuple[str, str]
 """A directory: the base of its tree, and its path there."""
 
 
-class KnownDirectories(Uncopied):
+class KnownDirectories:
     """Directories that are known not to be files, each with the names of its subdirectories.
 
     The subdirectories are None until this process first writes a file into the directory itself. They are then the
@@ -86,7 +86,7 @@ class KnownDirectories(Uncopied):
             self._children.popitem(last=False)
 
 
-class Directories(Uncopied):
+class Directories:
     """The directories of one bucket; asks the storage only about those that are not known."""
 
     def __init__(self, bucket: Bucket, locks: KeyedLocks) -> None:

@@ -13,7 +13,6 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final, cast
 
-from agent_memory.backend import Uncopied
 from agent_memory.object_store.cleanup import Cleanup
 from agent_memory.object_store.engine import ObjectStore, RetainedVersion, SupportsMultipart
 from agent_memory.object_store.retry import Attempts
@@ -27,7 +26,7 @@ _MOST_COPIES: Final = 9_999
 _UNDER_WAY: Final = 8
 
 
-class Composer(Uncopied):
+class Composer:
     """The appends of one backend by multipart upload.
 
     Args:

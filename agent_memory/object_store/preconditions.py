@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
-from agent_memory.backend import ABSENT, ANY, Capabilities, Uncopied, WriteWhen
+from agent_memory.backend import ABSENT, ANY, Capabilities, WriteWhen
 from agent_memory.errors import UnsupportedOperationError
 from agent_memory.key import Key
 from agent_memory.object_store.bucket import Bucket
@@ -36,7 +36,7 @@ _REQUESTS = {
 }
 
 
-class Preconditions(Uncopied):
+class Preconditions:
     """What one backend knows of its server, by a trial that runs once.
 
     Args:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from weakref import WeakValueDictionary
 
-from agent_memory.backend import Uncopied
 from agent_memory.object_store.conditional_write import Write
 from agent_memory.object_store.states import State
 
@@ -13,7 +12,7 @@ MOST_BYTES = 16 << 20
 _MOST_SHARED = 1024
 
 
-class RecentWrites(Uncopied):
+class RecentWrites:
     """States by name, at most 16 MiB; the least recently written state is dropped first.
 
     A file is **shared** after an append of this process lost against another writer. No state of a shared file is

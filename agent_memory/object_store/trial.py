@@ -13,7 +13,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Literal
 
-from agent_memory.backend import Uncopied
 from agent_memory.errors import UnsupportedOperationError
 from agent_memory.object_store.cleanup import Cleanup
 from agent_memory.object_store.conditions import Condition, Conditions
@@ -42,7 +41,7 @@ _OTHER_METADATA = (
 )
 
 
-class Trial(Uncopied):
+class Trial:
     """The trial of one server. Each precondition is tried before the first operation that relies on it.
 
     Args:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final, NamedTuple
 
-from agent_memory.backend import ABSENT, ANY, PRESENT, ETag, Key, Uncopied, WriteWhen, not_found
+from agent_memory.backend import ABSENT, ANY, PRESENT, ETag, Key, WriteWhen, not_found
 from agent_memory.errors import WriteError
 from agent_memory.object_store.bucket import Bucket
 from agent_memory.object_store.cleanup import Cleanup
@@ -42,7 +42,7 @@ class BegunUpload(NamedTuple):
 Changing = Callable[[Callable[[Write], Awaitable[TrackedETag]]], Awaitable[TrackedETag]]
 
 
-class UploadInParts(Uncopied):
+class UploadInParts:
     """See `agent_memory.backend.Parts`.
 
     Args:

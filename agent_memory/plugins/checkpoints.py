@@ -13,7 +13,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from agent_memory.backend import Uncopied
 from agent_memory.core import flows
 from agent_memory.core.blocking import BlockingStore
 from agent_memory.core.stored_facts import count, fields_of, seconds, text
@@ -24,7 +23,7 @@ from agent_memory.registry import open_backend
 _log = logging.getLogger("agent_memory.audit")
 
 
-class CheckpointFile(Plugin, Uncopied):
+class CheckpointFile(Plugin):
     """Appends each checkpoint durably to a file, as a JSON line.
 
     Args:

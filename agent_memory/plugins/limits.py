@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 
-from agent_memory.backend import AnyBackend, Uncopied
+from agent_memory.backend import AnyBackend
 from agent_memory.errors import OperationDenied
 from agent_memory.hookspecs import Operation, Outcome, Plugin, hookimpl
 from agent_memory.plugins._checking import require_whole
@@ -17,7 +17,7 @@ from agent_memory.runtime.fork import renewed_in_child
 from agent_memory.runtime.runners import close_backend
 
 
-class LimitsPlugin(Plugin, Uncopied):
+class LimitsPlugin(Plugin):
     """Refuses content that would make a file, or an agent's memory, larger than its limit.
 
     ``max_file_bytes`` costs no request: the plugin keeps an upper bound of each file's size from the operations of this

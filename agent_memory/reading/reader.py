@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent_memory.backend import Backend, ETag, Snapshot, Uncopied, renewed_deadline
+from agent_memory.backend import Backend, ETag, Snapshot, renewed_deadline
 from agent_memory.errors import ConflictError
 from agent_memory.key import Key
 from agent_memory.runtime.run import Run
@@ -11,7 +11,7 @@ _MARK = 1024
 _MOST_BEGINNINGS = 100
 
 
-class Reader(Uncopied):
+class Reader:
     """One file, read in ranges. A function given to `agent_memory.AgentMemory.scan` may await only these reads.
 
     The first read fixes the file's state and size; if it does not reach the end, the last 1,024 bytes are read too. If

@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass, field
 from math import inf
 from typing import Final
 
-from agent_memory.backend import Uncopied
 from agent_memory.reading.lines import MARK, Lines, forwards
 from agent_memory.reading.reader import Reader
 from agent_memory.tools._line_queries import LineQuery
@@ -48,7 +47,7 @@ class LineMatch:
         return max(text, len(json.dumps(asdict(self), ensure_ascii=False)) + 2)
 
 
-class FileSearch(Uncopied):
+class FileSearch:
     """Finds the matching lines of one file, in bounded memory.
 
     Args:

@@ -14,7 +14,6 @@ from collections.abc import Iterable, Sequence
 from difflib import SequenceMatcher
 from typing import Final
 
-from agent_memory.backend import Uncopied
 from agent_memory.errors import AgentMemoryError, InvalidPathError
 from agent_memory.memory import AsyncAgentMemory
 from agent_memory.reading.lines import MARK, TAIL
@@ -27,7 +26,7 @@ _MOST_ALIGNED: Final = 1000
 """The most changed lines that are compared one by one; the time grows with their square."""
 
 
-class ModelText(Uncopied):
+class ModelText:
     """The text of one file for a model.
 
     Attributes:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from agent_memory.backend import Uncopied
 from agent_memory.errors import InvalidPathError, PathTraversalError
 from agent_memory.key import RULES
 from agent_memory.memory import AsyncAgentMemory
@@ -17,7 +16,7 @@ ROOT: Final = "/memories"
 _QUOTED = re.compile(r"""^['"](.*)['"]""")
 
 
-class Paths(Uncopied):
+class Paths:
     """The paths of one memory, which the model sees as ``/memories``."""
 
     def __init__(self, memory: AsyncAgentMemory, strings: Strings) -> None:

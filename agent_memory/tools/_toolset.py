@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from agent_memory.backend import Uncopied
 from agent_memory.errors import FileAlreadyExistsError, InvalidPathError
 from agent_memory.memory import AsyncAgentMemory
 from agent_memory.tools._model_text import appending
@@ -43,7 +42,7 @@ TOOLS: Final[dict[str, CommandSchema]] = {
 """The description of each tool for the model, and its parameters."""
 
 
-class Toolset(Uncopied):
+class Toolset:
     """The tools over one memory, which the model sees as ``/memories``; for ``history`` see `MemoryTool`."""
 
     def __init__(self, memory: AsyncAgentMemory, history: bool = False, conversation: bool = True) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final
 
-from agent_memory.backend import Uncopied
 from agent_memory.core.versions.origin import MadeBy
 from agent_memory.core.versions.states import FileVersion
 from agent_memory.errors import FileAlreadyExistsError, InvalidPathError
@@ -43,7 +42,7 @@ VERSION_TOOLS: Final[dict[str, CommandSchema]] = {
 """The description of each tool for the model, and its parameters."""
 
 
-class VersionTools(Uncopied):
+class VersionTools:
     """The tools of `VERSION_TOOLS` over one memory; for ``history`` see `MemoryTool`."""
 
     def __init__(self, memory: AsyncAgentMemory, history: bool = False, conversation: bool = True) -> None:

@@ -7,7 +7,6 @@ import json
 from pathlib import PurePosixPath
 from typing import Final
 
-from agent_memory.backend import Uncopied
 from agent_memory.core.sync_facade import step, sync_facade
 from agent_memory.errors import AgentMemoryFileNotFoundError
 from agent_memory.memory import AgentMemory, AsyncAgentMemory
@@ -58,7 +57,7 @@ _TOOLS: Final[dict[str, tuple[str, Parameters]]] = {
 }
 
 
-class _Tools(Uncopied):
+class _Tools:
     def __init__(self, memory: AsyncAgentMemory) -> None:
         self._memory = memory
 
@@ -132,7 +131,7 @@ def _text(values: Values, name: str) -> str:
         raise Malformed(f"the parameter `{name}` is not valid base64") from None
 
 
-class AgentMemoryTools(Uncopied):
+class AgentMemoryTools:
     """``read_agent_memory_file``, ``write_agent_memory_file`` and ``append_to_agent_memory_file`` over one tree.
 
     Reading a missing file is not an error: the answer has ``file_exists: false`` and empty content.
@@ -162,7 +161,7 @@ class AgentMemoryTools(Uncopied):
         ]
 
 
-class AsyncAgentMemoryTools(Uncopied):
+class AsyncAgentMemoryTools:
     """`AgentMemoryTools` for async callers."""
 
     def __init__(self, memory: AsyncAgentMemory, *, history: bool = False, conversation: bool = True) -> None:

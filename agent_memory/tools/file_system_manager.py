@@ -6,7 +6,7 @@ import os
 from collections.abc import Collection
 from typing import Final, Self
 
-from agent_memory.backend import PRESENT, Uncopied
+from agent_memory.backend import PRESENT
 from agent_memory.core.sync_facade import step, sync_facade
 from agent_memory.errors import (
     AgentMemoryFileNotFoundError,
@@ -26,7 +26,7 @@ _LONGEST = 1000  # characters; no tree has a longer name, and splitting a name o
 _BLOCK = "\n\n"
 
 
-class _Manager(Uncopied):
+class _Manager:
     def __init__(self, memory: AsyncAgentMemory, suffixes: Collection[str]) -> None:
         if not suffixes or isinstance(suffixes, str) or not all(map(_is_ending, suffixes)):
             raise ValueError("suffixes must be a collection of file name endings, each with its dot")
@@ -69,7 +69,7 @@ def _is_ending(suffix: object) -> bool:
     return isinstance(suffix, str) and suffix.startswith(".")
 
 
-class FileSystemManager(Uncopied):
+class FileSystemManager:
     """Creates files below one root and appends to them; it cannot read, overwrite or delete.
 
     Args:
@@ -113,7 +113,7 @@ class FileSystemManager(Uncopied):
         return step(self._manager.append(path, content))
 
 
-class AsyncFileSystemManager(Uncopied):
+class AsyncFileSystemManager:
     """`FileSystemManager` for async callers."""
 
     def __init__(self, memory: AsyncAgentMemory, *, suffixes: Collection[str] = _MARKDOWN) -> None:

@@ -10,7 +10,6 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Literal, Self, cast
 
-from agent_memory.backend import Uncopied
 from agent_memory.core.sync_facade import step, sync_facade
 from agent_memory.errors import (
     AgentMemoryFileNotFoundError,
@@ -35,7 +34,7 @@ MAX_VIEW_CHARACTERS: Final = MAX_CHARACTERS
 """The most characters of a file or listing in one view; Claude's own tool description says 16,000."""
 
 
-class _Tool(Uncopied):
+class _Tool:
     """The six commands over an async memory; the sync and the async public class share this logic."""
 
     def __init__(
@@ -202,7 +201,7 @@ def _left(result: TreeResult) -> str:
     return f"; {result.skipped} names in it are not valid paths and were left there" if result.skipped else ""
 
 
-class MemoryTool(Uncopied):
+class MemoryTool:
     """Claude's memory tool over one memory; never raises for bad input from a model.
 
     Args:
@@ -272,7 +271,7 @@ class MemoryTool(Uncopied):
         return definition(style)
 
 
-class AsyncMemoryTool(Uncopied):
+class AsyncMemoryTool:
     """`MemoryTool` for async callers."""
 
     def __init__(

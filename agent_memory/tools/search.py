@@ -11,7 +11,7 @@ from functools import partial
 from math import inf
 from typing import Any, Final
 
-from agent_memory.backend import Entry, Uncopied
+from agent_memory.backend import Entry
 from agent_memory.core.sync_facade import step, sync_facade
 from agent_memory.errors import AgentMemoryFileNotFoundError, ConflictError
 from agent_memory.key.patterns import require_possible
@@ -147,7 +147,7 @@ def _check(glob: str | None, context: int, max_results: int | None) -> None:
         raise ValueError(f"max_results must be 1 to {MAX_RESULTS}")
 
 
-class _Search(Uncopied):
+class _Search:
     def __init__(self, memory: AsyncAgentMemory, at_once: int) -> None:
         self._memory = memory
         self._at_once = at_once
@@ -241,7 +241,7 @@ async def found_lines(memory: AsyncAgentMemory, query: str, room: int, **given: 
     return await _Search(memory, memory._at_once).search(query, room=room, **given)
 
 
-class MemorySearch(Uncopied):
+class MemorySearch:
     r"""Searches one memory's files line by line, for a text or a regular expression.
 
     Lines end at ``\n``. Files that are not UTF-8 are searched too, with their invalid bytes replaced. Files are read
@@ -306,7 +306,7 @@ class MemorySearch(Uncopied):
         return deepcopy(_DEFINITION)
 
 
-class AsyncMemorySearch(Uncopied):
+class AsyncMemorySearch:
     """`MemorySearch` for async callers."""
 
     def __init__(self, memory: AsyncAgentMemory, *, history: bool = False, conversation: bool = True) -> None:

@@ -9,14 +9,14 @@ from typing import Any
 import fsspec
 import fsspec.asyn
 
-from agent_memory.backend import Uncopied, taken_name
+from agent_memory.backend import taken_name
 from agent_memory.key import Key
 from agent_memory_fsspec._names import Names, is_missing
 
 _MOST_KNOWN = 1024
 
 
-class BlockingDirectories(Uncopied):
+class BlockingDirectories:
     """The directories around a write or a delete; see `agent_memory_fsspec.FsspecBackend` for the arguments."""
 
     def __init__(self, filesystem: Any, names: Names) -> None:

@@ -9,14 +9,12 @@ from contextlib import suppress
 from string import ascii_lowercase, ascii_uppercase
 from typing import Any
 
-from agent_memory.backend import Uncopied
-
 _NOTHING_THERE = (errno.ENOENT, errno.ENOTDIR)
 _OTHER_CASE = str.maketrans(ascii_lowercase + ascii_uppercase, ascii_uppercase + ascii_lowercase)
 """The letters whose case every case-insensitive filesystem ignores; both cases have the same number of bytes."""
 
 
-class Names(Uncopied):
+class Names:
     """The files and directories below ``root``; see `agent_memory_fsspec.FsspecBackend` for the arguments.
 
     Attributes:

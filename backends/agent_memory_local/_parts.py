@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 
-from agent_memory.backend import ETag, Key, Uncopied, translating
+from agent_memory.backend import ETag, Key, translating
 from agent_memory.errors import WriteError
 from agent_memory_local._files import StagedFile
 
 
-class LocalParts(Uncopied):
+class LocalParts:
     """See `agent_memory.backend.Parts`; a killed process leaves no file behind if the system supports unnamed files.
 
     Args:

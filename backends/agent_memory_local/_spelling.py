@@ -12,8 +12,6 @@ import sys
 import unicodedata
 from string import ascii_lowercase, ascii_uppercase
 
-from agent_memory.backend import Uncopied
-
 _OTHER_CASE = str.maketrans(ascii_lowercase + ascii_uppercase, ascii_uppercase + ascii_lowercase)
 _MOST_KNOWN = 4096
 UTF8_LOCALE = sys.getfilesystemencoding() == "utf-8"
@@ -29,7 +27,7 @@ def from_disk(name: str) -> str:
     return name if UTF8_LOCALE else os.fsencode(name).decode("utf-8", "surrogateescape")
 
 
-class Spelling(Uncopied):
+class Spelling:
     """The directories below one root that tell names apart by case, each found out once.
 
     Attributes:

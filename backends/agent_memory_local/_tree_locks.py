@@ -10,7 +10,6 @@ import os
 from fcntl import LOCK_SH
 from weakref import WeakSet
 
-from agent_memory.backend import Uncopied
 from agent_memory.key import Key
 from agent_memory_local._descriptor import LockedDescriptor
 from agent_memory_local._locks import Busy, StalePath, is_asked_for, leave_tree, take_tree
@@ -19,7 +18,7 @@ from agent_memory_local._walk import Walker, segments_of
 _MOST_IDLE = 32
 
 
-class TreeLocks(Uncopied):
+class TreeLocks:
     """Takes and keeps shared locks of trees."""
 
     def __init__(self, walker: Walker) -> None:

@@ -12,7 +12,7 @@ import stat
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from agent_memory.backend import Uncopied, not_found, taken_name
+from agent_memory.backend import not_found, taken_name
 from agent_memory.backend._reasons import with_reason
 from agent_memory.errors import (
     AgentMemoryError,
@@ -46,7 +46,7 @@ def segments_of(path: str) -> list[str]:
     return path.split("/") if path else []
 
 
-class Walker(Uncopied):
+class Walker:
     """Opens directories and files below one root, and keeps a descriptor of the root.
 
     The path of the root may contain symbolic links of the operator; they are resolved once, in the constructor. With

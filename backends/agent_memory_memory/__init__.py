@@ -311,7 +311,7 @@ class MemoryBackend(BlockingBackend):
             raise taken_name(key, "directory")
 
 
-class _StagedParts(Uncopied):
+class _StagedParts:
     """See `agent_memory.backend.Parts`."""
 
     def __init__(self, backend: MemoryBackend, key: Key, when: WriteWhen, origin: NewOrigin | None = None) -> None:

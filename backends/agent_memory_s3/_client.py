@@ -16,7 +16,6 @@ from typing import Any
 from urllib.parse import urlsplit
 from weakref import finalize
 
-from agent_memory.backend import Uncopied
 from agent_memory.errors import UnsupportedOperationError
 from agent_memory.object_store import (
     NO_OBJECT,
@@ -53,7 +52,7 @@ _CLOCK_ERROR = 1.0
 """The same after a reply: ``Date`` is never ahead, but two servers of a store may differ a little."""
 
 
-class S3Store(Uncopied):
+class S3Store:
     """An `agent_memory.object_store.ObjectStore` of one bucket. Coroutines run on fsspec's I/O loop.
 
     Args:

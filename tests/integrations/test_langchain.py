@@ -277,7 +277,7 @@ def test_embeddings_are_computed_once_over_two_sessions(place: Root) -> None:
 def test_a_store_is_not_copied_and_takes_only_a_memory(opened: AgentMemory) -> None:
     import copy
 
-    with pytest.raises(TypeError, match="AgentMemoryByteStore cannot be pickled or copied"):
+    with pytest.raises(TypeError, match="cannot be pickled or copied"):
         copy.deepcopy(AgentMemoryByteStore(opened))
     with pytest.raises(TypeError, match="an adapter takes an AgentMemory or an AsyncAgentMemory, not str"):
         AgentMemoryByteStore("./memories")  # type: ignore[arg-type]  # refused

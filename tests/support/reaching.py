@@ -43,11 +43,12 @@ def reached(*tops: object) -> list[object]:
         found = left.pop()
         if id(found) not in seen and not isinstance(found, _LEAVES):
             seen[id(found)] = found
-            left.extend(_parts(found))
+            left.extend(parts(found))
     return list(seen.values())
 
 
-def _parts(found: object) -> Iterator[object]:
+def parts(found: object) -> Iterator[object]:
+    """The objects that an object refers to."""
     if isinstance(found, dict):
         yield from [*found.keys(), *found.values()]
     elif isinstance(found, list | tuple | set | frozenset):

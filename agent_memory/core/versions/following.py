@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Final, Protocol, TypeVar
 
-from agent_memory.backend import Backend, Uncopied
+from agent_memory.backend import Backend
 from agent_memory.core.flows import Effect, checked_capabilities
 from agent_memory.core.known_store import KnownStore
 from agent_memory.core.store_record import StoreRecord
@@ -42,7 +42,7 @@ class SettingsCall(Protocol):
 C = TypeVar("C", bound=SettingsCall)
 
 
-class Following(Uncopied):
+class Following:
     """The settings of one store, as far as this process knows them; see `KnownStore`.
 
     Args:
