@@ -9,8 +9,8 @@ class Uncopied:
     """Base of classes whose instances cannot be copied or pickled.
 
     A copy would own the same descriptor a second time: when one of the two is closed, the descriptor of the other is
-    closed too. A class that only leads to such an instance does not need this base, because a deep copy or a pickle ends
-    at the instance, unless its finaliser closes something.
+    closed too. A class that only leads to such an instance does not need this base, because a deep copy or a pickle
+    ends at that instance, unless the class has a finaliser.
     """
 
     __slots__ = ()

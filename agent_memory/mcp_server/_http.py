@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import hmac
-import math
 import re
 import signal
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from types import FrameType
 from typing import Any, Final
 
@@ -20,9 +17,8 @@ import uvicorn
 from mcp.server import MCPServer
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.responses import Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from agent_memory.mcp_server._connections import Connections, HttpConnection
 from agent_memory.mcp_server._sessions import Sessions
 
 LOOPBACK: Final = ("127.0.0.1", "::1")
@@ -30,7 +26,6 @@ LOOPBACK: Final = ("127.0.0.1", "::1")
 _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]{16,}=*")
 _SECONDS_TO_ANSWER: Final = 60
 """The seconds that calls in progress may take when the server ends; as the timeout of an operation."""
-_SECONDS_TO_END: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +35,12 @@ class HttpLimits:
     Attributes:
         session_seconds: a session without a request or an open stream ends after this time.
         sessions: the most idle sessions; with more, the least recently used ones end.
-        connections: the most connections; with more, the one that has waited longest for its request is closed.
-        request_seconds: the time limit for a request to arrive, and for a client that reads nothing of an answer.
+        connections: the most connections and requests; a request on one more is answered with 503.
     """
 
     session_seconds: float = 30 * 60
     sessions: int = 100
     connections: int = 200
-    request_seconds: float = 30
 
 
 _LIMITS: Final = HttpLimits()
@@ -88,15 +81,25 @@ async def serve_http(
         names = [f"[{host}]:{port}" if ":" in host else f"{host}:{port}", f"localhost:{port}"]
         security = TransportSecuritySettings(allowed_hosts=names, allowed_origins=[f"http://{name}" for name in names])
         inner = server.streamable_http_app(
+            json_response=True,  # a stream of events would end with the server, before the answer of its call
             transport_security=security,
             session_idle_timeout=limits.session_seconds,
             max_sessions=limits.sessions + limits.connections,  # each session in use has a connection
         )
-        answering = _CountedCalls(Sessions(inner, limits.sessions))
-        app = _Guarded(answering, token)
+        config = uvicorn.Config(
+            _Guarded(Sessions(inner, limits.sessions), token),
+            log_config=None,  # the application configures logging
+            access_log=False,
+            ws="none",
+            server_header=False,
+            limit_concurrency=limits.connections,
+            timeout_graceful_shutdown=_SECONDS_TO_ANSWER,
+        )
         if listening:
             listening(f"http://{names[0]}/mcp")
-        await _Server(_config(app, limits), answering).serve(sockets=[listener])
+        uvicorn_server = uvicorn.Server(config)
+        with _ended_by_hangup(uvicorn_server):
+            await uvicorn_server.serve(sockets=[listener])
 
 
 def _listener(host: str, port: int) -> socket.socket:
@@ -105,92 +108,27 @@ def _listener(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _config(app: ASGIApp, limits: HttpLimits) -> uvicorn.Config:
-    connections = Connections(limits.connections, limits.request_seconds)
-    return uvicorn.Config(
-        app,
-        http=partial(HttpConnection, connections),  # type: ignore[arg-type]  # uvicorn only calls it, like a class
-        log_config=None,  # the application configures logging
-        access_log=False,
-        ws="none",
-        server_header=False,
-        timeout_graceful_shutdown=_SECONDS_TO_END,  # a client may never finish its request
-    )
-
-
-class _CountedCalls:
-    """Passes on requests, and counts the calls in progress: the POSTs that have arrived whole."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-        self.calls = 0
-        self.is_ending = False
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] != "POST":
-            await self._app(scope, receive, send)
-            return
-        if self.is_ending:
-            await Response(status_code=503, headers={"Connection": "close"})(scope, receive, send)
-            return
-        arrived = 0
-
-        async def counted() -> Message:
-            nonlocal arrived
-            message = await receive()
-            if message["type"] == "http.request" and not message.get("more_body") and not arrived:
-                arrived = 1
-                self.calls += arrived
-            return message
-
-        try:
-            await self._app(scope, counted, send)
-        finally:
-            self.calls -= arrived
-
-
-class _Server(uvicorn.Server):
-    """A server that answers the calls in progress before it ends; a second signal ends it at once."""
-
-    def __init__(self, config: uvicorn.Config, answering: _CountedCalls) -> None:
-        super().__init__(config)
-        self._answering = answering
-        self._end: Callable[[], None] | None = None
-        self._latest = math.inf
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Refuse further calls; `on_tick` ends the server, because `should_exit` also ends the streams of answers."""
-        end = partial(super().handle_exit, sig, frame)
-        if self._end:
-            end()
-            return
-        self._end, self._answering.is_ending = end, True
-        self._latest = time.monotonic() + _SECONDS_TO_ANSWER
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Capture SIGHUP, too, unless it is ignored, as by ``nohup``."""
-        with super().capture_signals(), _handling_hangups(self.handle_exit):
-            yield
-
-    async def on_tick(self, counter: int) -> bool:
-        if self._end and not (self._answering.calls and time.monotonic() < self._latest):
-            self._end()
-        return await super().on_tick(counter)
-
-
 @contextmanager
-def _handling_hangups(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+def _ended_by_hangup(server: uvicorn.Server) -> Iterator[None]:
+    """Let SIGHUP end the server as SIGTERM does, unless it is ignored, as by ``nohup``; then raise it again."""
     number = getattr(signal, "SIGHUP", None)
     is_main = threading.current_thread() is threading.main_thread()
     if number is None or not is_main or signal.getsignal(number) is signal.SIG_IGN:
         yield
         return
-    before = signal.signal(number, handler)
+    received: list[int] = []
+
+    def end(received_number: int, _: FrameType | None) -> None:
+        received.append(received_number)
+        server.should_exit = True
+
+    before = signal.signal(number, end)
     try:
         yield
     finally:
         signal.signal(number, before)
+    if received:
+        signal.raise_signal(number)
 
 
 class _Guarded:

@@ -96,11 +96,15 @@ def test_an_open_stream_does_not_prevent_the_end_of_the_server(script: str) -> N
             server.process.wait(60)
 
 
-def test_an_unfinished_request_does_not_prevent_the_end_of_the_server(script: str) -> None:
+def test_a_second_interrupt_ends_a_server_that_waits_for_an_unfinished_request(script: str) -> None:
     with serving(script) as server, socket.create_connection(("127.0.0.1", urlsplit(server.url).port or 0)) as client:
         lines = ["POST /mcp HTTP/1.1", f"Host: {client.getpeername()[0]}", f"Authorization: Bearer {TOKEN}",
                  "Expect: 100-continue", "Content-Length: 100", "", ""]  # fmt: skip
         client.sendall("\r\n".join(lines).encode())
         assert client.recv(100).startswith(b"HTTP/1.1 100")  # the server waits for the rest
         server.process.send_signal(signal.SIGINT)
-        server.process.wait(60)
+        with pytest.raises(ConnectionError):
+            while True:  # until the server accepts no more connections
+                socket.create_connection(client.getpeername(), 60).close()
+        server.process.send_signal(signal.SIGINT)
+        server.process.wait(30)
