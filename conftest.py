@@ -37,7 +37,7 @@ from tests.support.scopes import scope_of
 from tests.support.servers import KEY, ROOTS, SECRET, Root, S3Server, free_port
 from tests.support.tls import certificate, tls_front
 
-pytest_plugins = ["pytester"]
+pytest_plugins = ["pytester", "agent_memory.testing.pytest_plugin"]
 
 _SECONDS_TO_START = 60
 _SLOW = (

@@ -54,6 +54,19 @@ def test_the_core_depends_only_on_fsspec_and_pluggy(wheel: Path) -> None:
     assert message["License-Expression"] == "Apache-2.0"
 
 
+def test_an_installed_package_adds_no_plugin_to_pytest(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        points = archive.read(next(name for name in names_in(wheel) if name.endswith("entry_points.txt"))).decode()
+    assert "[agent_memory]" in points
+    assert "pytest" not in points
+
+
+def test_importing_the_package_imports_no_adapter() -> None:
+    code = "import sys, agent_memory; print(*(name for name in sys.modules if name.startswith('agent_memory.')))"
+    loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
+    assert not [name for name in loaded if name.startswith(("agent_memory.integrations", "agent_memory.testing"))]
+
+
 def test_importing_the_package_imports_no_backend_no_cli_and_no_test_tool() -> None:
     code = "import sys, agent_memory; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()

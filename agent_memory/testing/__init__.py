@@ -7,8 +7,8 @@ The tests of a backend subclass `BackendContract` and define one fixture::
         def backend(self, tmp_path: Path) -> MyBackend:
             return MyBackend(tmp_path)
 
-Tests of code that uses a memory request the fixture ``agent_memory`` or ``agent_memory_service`` (see
-`agent_memory.testing.pytest_plugin`).
+Tests of code that uses a memory request the fixture ``agent_memory`` or ``agent_memory_service`` of the plugin
+`agent_memory.testing.pytest_plugin`.
 """
 
 from __future__ import annotations
@@ -47,14 +47,16 @@ _HOMES = {
     "model_test": "stateful",
     "race": "races",
 }
-_ASSERTING = ("_appending", "_listing", "_names", "_operations", "_reading", "_writing", "races", "stateful")
+_ASSERTING = """
+    _appending _erasing _listing _moving _names _operations _origins _parts _reading _store _threads _watching _writing
+    races stateful
+    """.split()  # noqa: SIM905
 
-# An editable install lists no files, so pytest would not find these modules by itself.
 pytest.register_assert_rewrite(*(f"{__name__}.{module}" for module in _ASSERTING))
 
 
 def __getattr__(name: str) -> object:
-    # Import late: pytest loads this package in every session, for its plugin, but only these names need Hypothesis.
+    # Import late: the fixtures of the plugin do not need Hypothesis, only these names do.
     if home := _HOMES.get(name):
         found: object = getattr(importlib.import_module(f"{__name__}.{home}"), name)
         return found

@@ -1,25 +1,21 @@
 """Pytest fixtures for code that uses a memory, on an in-memory store that ends with the test.
 
-Pytest finds this plugin by itself if the package is installed, and imports it in every session. So this module imports
-nothing of the package at its top level.
+Load it with ``pytest_plugins = ["agent_memory.testing.pytest_plugin"]`` in the ``conftest.py`` at the top of the tests,
+or with the option ``-p agent_memory.testing.pytest_plugin``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import pytest
 
-if TYPE_CHECKING:
-    from agent_memory import AgentMemory, AgentMemoryService, AsyncAgentMemory, AsyncAgentMemoryService
+from agent_memory import AgentMemory, AgentMemoryService, AsyncAgentMemory, AsyncAgentMemoryService
 
 
 @pytest.fixture
 def agent_memory_service() -> Iterator[AgentMemoryService]:
     """A service on an in-memory store, new for each test."""
-    from agent_memory import AgentMemoryService
-
     with AgentMemoryService("memory://") as service:
         yield service
 
@@ -33,8 +29,6 @@ def agent_memory(agent_memory_service: AgentMemoryService) -> AgentMemory:
 @pytest.fixture
 def async_agent_memory_service() -> AsyncAgentMemoryService:
     """An async service like `agent_memory_service`, for any plugin that runs async tests; it needs no close."""
-    from agent_memory import AsyncAgentMemoryService
-
     return AsyncAgentMemoryService("memory://")
 
 

@@ -15,6 +15,8 @@ from agent_memory.key import Key
 from agent_memory.testing import check_against_model, model_test, race
 from agent_memory_memory import MemoryBackend
 
+PLUGIN = ("-p", "agent_memory.testing.pytest_plugin")
+
 
 class _Counting(MemoryBackend):
     """A backend that records its close."""
@@ -62,7 +64,7 @@ def test_a_sync_test_can_use_the_fixture(pytester: pytest.Pytester) -> None:
             assert agent_memory.list() == ()
         """
     )
-    pytester.runpytest_subprocess("-q", "-p", "no:cacheprovider").assert_outcomes(passed=2)
+    pytester.runpytest_subprocess("-q", *PLUGIN, "-p", "no:cacheprovider").assert_outcomes(passed=2)
 
 
 @pytest.mark.long
@@ -85,7 +87,7 @@ def test_an_async_test_can_use_the_fixture(pytester: pytest.Pytester) -> None:
             return "asyncio"
         """
     )
-    options = ("-o", "asyncio_default_fixture_loop_scope=function", "-W", "error", "-p", "no:cacheprovider")
+    options = (*PLUGIN, "-o", "asyncio_default_fixture_loop_scope=function", "-W", "error", "-p", "no:cacheprovider")
     pytester.runpytest_subprocess(*options).assert_outcomes(passed=2)
 
 
