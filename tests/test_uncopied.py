@@ -27,6 +27,7 @@ from agent_memory import (
 )
 from agent_memory.backend import AnyBackend, Uncopied
 from agent_memory.cli.folder import Folder
+from agent_memory.filesystem import filesystem
 from agent_memory.integrations.anthropic import AgentMemoryTool, AsyncAgentMemoryTool
 from agent_memory.plugins import audit, checkpoints, expiry, limits, logging, readonly, redaction
 from agent_memory.registry import open_backend
@@ -98,10 +99,10 @@ def _made(directory: Path, stack: ExitStack) -> Iterator[object]:
 
 
 def _surfaces(memory: AgentMemory, twin: AsyncAgentMemory, stack: ExitStack) -> Iterator[object]:
-    filesystem = memory.filesystem()
-    yield filesystem
+    files = filesystem(memory)
+    yield files
     for path, mode in (("kept.md", "rb"), ("new.md", "wb"), ("text.md", "w")):
-        yield stack.enter_context(filesystem.open(path, mode))
+        yield stack.enter_context(files.open(path, mode))
     yield from (AgentMemoryTool(memory), AsyncAgentMemoryTool(twin), mcp_server.mcp_server(twin))
     for module in (tools, conversation):
         for name in module.__all__:

@@ -15,16 +15,16 @@ weights: Callable[[Path], dict[str, int]] = _SCRIPT["weights"]
 
 # Raise this on purpose: the greatest number of each, and the reason for more in the commit.
 BOUNDS = {
-    "code lines": 31_000,
-    "names of AgentMemory": 48,
-    "parameters of AgentMemory": 115,
+    "code lines": 30_900,
+    "names of AgentMemory": 31,
+    "parameters of AgentMemory": 62,
     "names of the room versions": 22,
-    "exports of agent_memory": 43,
+    "exports of agent_memory": 48,
     "exports of agent_memory.backend": 67,
     "hooks": 8,
     "commands": 38,
-    "modules": 321,
-    "modules with one importer": 122,
+    "modules": 320,
+    "modules with one importer": 124,
     "words of docs": 100_200,
 }
 
