@@ -18,6 +18,7 @@ from agent_memory import (
     InvalidPathError,
     PathTraversalError,
 )
+from agent_memory.memory.versions import AsyncFileVersions, FileVersions
 from agent_memory_memory import MemoryBackend
 from tests.support.servers import Root
 
@@ -45,6 +46,13 @@ def test_sync_and_async_have_the_same_names_and_arguments(sync: type, asynchrono
     of_views = {"subtree", "read_only", "acting_as", "with_timeout", "once"}
     of_views |= {"as_sync", "as_async"}
     assert there.keys() - waits <= {"open", "agent", *of_views}
+
+
+def test_the_room_of_versions_has_the_same_methods_and_arguments_sync_and_async() -> None:
+    here, there = public_methods(FileVersions), public_methods(AsyncFileVersions)
+    assert {name: each.parameters for name, each in here.items()} == {
+        name: each.parameters for name, each in there.items()
+    }
 
 
 def test_the_async_service_behaves_like_the_sync_one(root: Root) -> None:
