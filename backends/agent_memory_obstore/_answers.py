@@ -35,6 +35,9 @@ _UNSENT = re.compile(r"^    source: \"", re.MULTILINE)
 _FOR_CREDENTIALS = re.compile(r"^ +method: POST,$", re.MULTILINE)
 """A POST goes to STS or to another service that gives credentials: this package sends none to a store."""
 _NOT_OBTAINED = "the credentials could not be obtained"
+_OF_PROVIDER = re.compile(r"^    path: \"External \w+ credential provider\",$", re.MULTILINE)
+_NO_JSON = re.compile(r"^ +source: Error\(\".*\", line: \d+, column: \d+\),$", re.MULTILINE)
+"""JSON that cannot be parsed: only services that give credentials send any."""
 _METADATA_SERVICE = re.compile(r"^ +\w+://(?:169\.254\.\d+\.\d+\b|[^/]+/latest/(?:api|meta-data)\b)", re.MULTILINE)
 _TRUST = (
     f"{UNTRUSTED}: name a file with the certificate of its authority in the variable SSL_CERT_FILE, or give the"
@@ -129,6 +132,12 @@ def translated(
             has_directories=has_directories,
             store=store,
         )
+    if _OF_PROVIDER.search(text):
+        return PermanentError(
+            f"{_NOT_OBTAINED}: the function in the option credential_provider failed, or returned none"
+        )
+    if _NO_JSON.search(text):
+        return PermanentError(f"{_NOT_OBTAINED}: their service sent another answer than JSON")
     if ranged and _NO_RANGE.search(text):
         return NotSatisfiable()
     if _NO_ETAG.search(text):

@@ -21,7 +21,7 @@ from agent_memory.backend import BackendFactory, hookimpl
 from agent_memory.backend._patched import refuse_patched_modules
 from agent_memory.errors import AgentMemoryError, BackendNotAvailableError, install_hint
 from agent_memory.object_store import ObjectStoreBackend, bucket_and_prefix, take_single_writer
-from agent_memory_s3._answers import no_profile
+from agent_memory_s3._answers import DAMAGED_FILE, no_profile
 from agent_memory_s3._client import S3Store
 
 __all__ = ["S3Backend", "agent_memory_register_backends"]
@@ -54,9 +54,11 @@ def _open(url: str, options: Mapping[str, object]) -> S3Backend:
         raise BackendNotAvailableError(f"s3:// needs {error.name or 's3fs'}: {install_hint('s3')}") from error
     except (TypeError, ValueError):
         raise
-    except Exception as error:  # for example, a configuration file that cannot be parsed
+    except Exception as error:
         if type(error).__name__ == "ProfileNotFound":
             raise ValueError(no_profile(error)) from None
+        if type(error).__name__ == "ConfigParseError":
+            raise ValueError(f"s3:// cannot be opened: {DAMAGED_FILE}") from None
         raise BackendNotAvailableError(f"s3:// cannot be opened with these options: {type(error).__name__}") from error
 
 

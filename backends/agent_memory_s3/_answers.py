@@ -27,7 +27,7 @@ from agent_memory.object_store import (
     Reachability,
     refusal_of,
 )
-from agent_memory_s3._connection import RedirectedError
+from agent_memory_s3._connection import RedirectedError, may_have_sent
 from agent_memory_s3._credentials import CredentialsError
 from agent_memory_s3._numbers import retry_after
 
@@ -36,11 +36,17 @@ _NO_CREDENTIALS = (
     "there are no credentials: give the options key and secret, or profile,"
     " or the variables AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
 )
+_NOT_OBTAINED = "the credentials could not be obtained"
 _LOG_IN = "the login has expired, or cannot be read: log in again"
+DAMAGED_FILE = "a file of the AWS configuration or credentials is damaged: correct it"
+_NO_KEYS = "their provider, such as a credential_process, returned none"
+_NO_SETTING = "a setting of the profile, such as role_arn, is not valid"
 _NO_ENDPOINT = "the configured endpoint must be a URL: http:// or https://, then a host, and optionally a port"
 _NEVER_SENT = {
     "NoCredentialsError": _NO_CREDENTIALS,
     "PartialCredentialsError": "the credentials are incomplete: both a key and its secret are needed",
+    "ConfigParseError": DAMAGED_FILE,
+    "InvalidConfigError": f"{_NOT_OBTAINED}: {_NO_SETTING}",
     "InvalidRegionError": "the configured region is not a valid region name",
     "TokenRetrievalError": _LOG_IN,
     "SSOTokenLoadError": _LOG_IN,
@@ -61,7 +67,7 @@ _INTERRUPTED_TLS = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError
 _MOST_HELD = 10
 _REFUSED_CREDENTIALS = {"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "InvalidToken",
                         "InvalidAccessKeyId", "InvalidClientTokenId", "SignatureDoesNotMatch"}  # fmt: skip
-_NOT_OBTAINED = "the credentials could not be obtained"
+_DAMAGED_SOURCE = "their source, such as a file or a credential_process, is damaged: correct it"
 
 
 class S3Request(AbstractContextManager[None]):
@@ -73,13 +79,13 @@ class S3Request(AbstractContextManager[None]):
         contact: the reachability of the server.
         options: the options of the request.
         method: botocore's name of the request.
-        sent: whether the request may have been sent before an exception.
+        sent: whether the request may have been sent before an exception; None: the connection knows.
     """
 
     __slots__ = ("_contact", "_method", "_options", "_sent")
 
     def __init__(
-        self, contact: Reachability, options: Mapping[str, object], *, method: str = "", sent: bool = True
+        self, contact: Reachability, options: Mapping[str, object], *, method: str = "", sent: bool | None = None
     ) -> None:
         self._contact = contact
         self._method = method
@@ -88,11 +94,12 @@ class S3Request(AbstractContextManager[None]):
 
     def __exit__(self, kind: type[BaseException] | None, cause: BaseException | None, _: TracebackType | None) -> None:
         if isinstance(cause, Exception) and not isinstance(cause, UnsupportedOperationError):
-            answer = translated(cause, self._options, method=self._method, sent=self._sent)
+            sent = may_have_sent() if self._sent is None else self._sent
+            answer = translated(cause, self._options, method=self._method, sent=sent)
             if answer is not None:
                 answer = self._contact.judged(answer)
                 local = isinstance(cause, CredentialsError) or (
-                    isinstance(answer, PermanentError) and _response(cause) is None
+                    isinstance(answer, PermanentError) and _response(cause) is None and not _is_mistake(cause)
                 )
                 raise answer from None if local else cause  # these messages need no traceback of a client
 
@@ -107,16 +114,18 @@ def translated(
 ) -> Exception | None:
     """Translate an exception of a request to one of `agent_memory.object_store`.
 
-    None for an exception that neither the network nor the server caused: a programming error. ``sent``: whether the
-    request may have been sent.
+    None for an exception that neither the network nor the server caused, if the request may have been ``sent``: a
+    programming error.
     """
     if isinstance(cause, CredentialsError):
-        return _without_credentials(cause.__cause__)
+        return _without_credentials(cause.__cause__ or cause)
     response = _response(cause)
     if response is None:
-        if isinstance(cause, ValueError) and str(cause).startswith("Invalid endpoint"):
+        if _is_invalid_endpoint(cause):
             return PermanentError(_NO_ENDPOINT)
-        return _without_reply(cause, sent) if _is_of_the_network(cause) else None
+        if not _is_mistake(cause):
+            return _without_reply(cause, sent)
+        return None if sent else PermanentError(f"no request could be made ({type(cause).__name__})")
     told = response.get("ResponseMetadata", {})
     headers = told.get("HTTPHeaders", {})
     code = str(response.get("Error", {}).get("Code", ""))
@@ -144,18 +153,19 @@ def are_refused(method: str, cause: BaseException) -> bool:
     return status in (400, 401, 403) and response.get("Error", {}).get("Code") in _REFUSED_CREDENTIALS
 
 
-def _without_credentials(cause: BaseException | None) -> Exception | None:
-    """The exception for credentials that could not be obtained; None for a programming error."""
-    if not isinstance(cause, Exception) or not _is_of_the_network(cause):
-        return None
+def _without_credentials(cause: BaseException) -> Exception:
+    """The exception for credentials that could not be obtained, for whatever reason: no request was sent."""
     name = type(cause).__name__
     if name == "ParamValidationError":
-        return PermanentError(f"{_NOT_OBTAINED}: a setting of the profile, such as role_arn, is not valid")
+        return PermanentError(f"{_NOT_OBTAINED}: {_NO_SETTING}")
     if name in _NEVER_SENT:
         return PermanentError(_NEVER_SENT[name])
+    if not _is_of_the_network(cause):
+        return PermanentError(f"{_NOT_OBTAINED}: {_DAMAGED_SOURCE} ({name})")
     if isinstance(response := getattr(cause, "response", None), Mapping):
         return _refused_by_provider(response, getattr(cause, "operation_name", name))
-    if why := _lasting(tuple(_held(cause))):
+    why = _NO_KEYS if name == "CredentialRetrievalError" else _lasting(tuple(_held(cause)))
+    if why:
         return NoResponse(f"{_NOT_OBTAINED}: {why}", sent=False, lasting=True)
     kinds = {kind.__name__ for kind in type(cause).__mro__}
     return NoResponse(f"{_NOT_OBTAINED} ({name})", sent=False, lasting=_ON_THE_WIRE.isdisjoint(kinds))
@@ -189,12 +199,12 @@ def _without_reply(cause: Exception, sent: bool) -> Exception:
     if name == "ParamValidationError":
         what = "the name of the bucket" if "bucket name" in str(cause) else "the options for requests"
         return PermanentError(f"no request could be made: check {what}")
+    if name == "CredentialRetrievalError":
+        return NoResponse(f"{_NOT_OBTAINED}: {_NO_KEYS}", sent=False, lasting=True)
     if _is_garbled(cause):
         return InvalidResponse("the server breaks HTTP: its answer cannot be read")
     if not sent or not _may_be_sent(cause):
-        lasting = name == "CredentialRetrievalError"
-        why = ": the provider of the credentials returned none" if lasting else ""
-        return NoResponse(f"no request could be made ({name}){why}", sent=False, lasting=lasting)
+        return NoResponse(f"no request could be made ({name})", sent=False)
     held = tuple(_held(cause))
     if any(isinstance(each, RedirectedError) for each in held):
         return PermanentError(REDIRECTED)
@@ -233,6 +243,14 @@ def _is_garbled(cause: Exception) -> bool:
     held = getattr(cause, "kwargs", {}).get("error")
     names = {kind.__name__ for kind in type(getattr(held, "__cause__", None)).__mro__}
     return type(held).__name__ == "ClientResponseError" and "HttpProcessingError" in names
+
+
+def _is_mistake(cause: Exception) -> bool:
+    return not _is_of_the_network(cause) and not _is_invalid_endpoint(cause)
+
+
+def _is_invalid_endpoint(cause: Exception) -> bool:
+    return isinstance(cause, ValueError) and str(cause).startswith("Invalid endpoint")
 
 
 def _may_be_sent(cause: Exception) -> bool:

@@ -14,6 +14,7 @@ import logging
 import os
 from collections.abc import Mapping
 from contextlib import suppress
+from contextvars import ContextVar
 from functools import cache
 from importlib.metadata import version
 from inspect import signature
@@ -31,9 +32,15 @@ _ONE_TRY = {"retries": {"total_max_attempts": 1, "mode": "standard"}}
 _CLOSE_SECONDS = 0.5
 _REDIRECTS = (301, 302, 303, 307, 308)
 _REGION = "x-amz-bucket-region"
+_may_have_sent: ContextVar[bool] = ContextVar("may_have_sent", default=True)
 _log = logging.getLogger("agent_memory.object_store")
 _of_parents: list[Any] = []
 """Filesystems inherited from a parent process, kept until exit: closing one would take replies from the parent."""
+
+
+def may_have_sent() -> bool:
+    """Whether the latest request of this task may have been sent: its connection got it, or that is not known."""
+    return _may_have_sent.get()
 
 
 class RedirectedError(OSError):
@@ -84,6 +91,7 @@ class Connection(Uncopied):
 
     async def call(self, method: str, **options: Any) -> Mapping[str, Any]:
         """Send one request, after `client`; raises the exceptions of s3fs, botocore and aiohttp."""
+        _may_have_sent.set(not can_send_once())
         reply: Mapping[str, Any] = await self._fs._call_s3(method, **options)
         return reply
 
@@ -167,6 +175,7 @@ class _NoRedirects:
         self._made = made
 
     async def request(self, *args: Any, **options: Any) -> Any:
+        _may_have_sent.set(True)
         answer = await self._made.request(*args, **options, allow_redirects=False)
         if answer.status in _REDIRECTS and _REGION not in answer.headers:
             answer.close()

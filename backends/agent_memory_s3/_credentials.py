@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class CredentialsError(Exception):
-    """The credentials could not be obtained, so no request was sent; the cause is the exception of their provider."""
+    """The credentials could not be obtained, or no request can contain them; so none was sent. It has a cause."""
 
 
 class RenewableCredentials:
@@ -65,7 +65,12 @@ class RenewableCredentials:
 
 
 async def _frozen(credentials: Any) -> Any:
-    return None if credentials is None else await _obtained(credentials.get_frozen_credentials())
+    if credentials is None:
+        return None
+    keys = await _obtained(credentials.get_frozen_credentials())
+    if not all(key is None or (isinstance(key, str) and key.isprintable()) for key in keys):
+        raise CredentialsError from ValueError("a key is not a text, or has a line end or another control character")
+    return keys
 
 
 async def _obtained(credentials: Awaitable[T]) -> T:

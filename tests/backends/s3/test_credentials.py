@@ -8,11 +8,16 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
+from aiobotocore.session import AioSession
 from aiohttp import web
 
 from agent_memory import AgentMemory, FileOperationError, OutcomeUnknownError
+from agent_memory.core.blocking import BlockingStore
+from agent_memory.key import Key
+from agent_memory_s3 import S3Backend
 from agent_memory_s3._credentials import RenewableCredentials
 from tests.backends.s3.test_s3 import EVERY_CALL
 from tests.object_store.listeners import listening, page
@@ -216,6 +221,84 @@ def test_keys_that_were_renewed_since_the_request_are_used_without_being_read_an
         assert reads == 1
 
     asyncio.run(play())
+
+
+GOOD = "[default]\naws_access_key_id = key\naws_secret_access_key = s\n"
+DAMAGED_FILE = "a file of the AWS configuration or credentials is damaged"
+NO_KEYS = "their provider, such as a credential_process, returned none"
+DAMAGED_SOURCE = "their source, such as a file or a credential_process, is damaged"
+
+
+def outputs(text: str) -> str:
+    """A configuration whose credential_process prints a text."""
+    return f"[default]\ncredential_process = printf %s '{text}'\n"
+
+
+WITHOUT_KEYS = {
+    "no section": ("aws_access_key_id = hidden\n", "", DAMAGED_FILE),
+    "a section twice": (GOOD + GOOD, "", DAMAGED_FILE),
+    "cut": ("[default]\naws_access_key_id = hidden\naws_secr", "", DAMAGED_FILE),
+    "one key": ("[default]\naws_access_key_id = hidden\n", "", "both a key and its secret are needed"),
+    "a line end": ("[default]\naws_access_key_id = k\n  hidden\naws_secret_access_key = s\n", "", DAMAGED_SOURCE),
+    "no JSON": ("", outputs("hidden"), DAMAGED_SOURCE),
+    "another JSON": ("", outputs('["hidden"]'), DAMAGED_SOURCE),
+    "a number": ("", outputs('{"Version":1,"AccessKeyId":5,"SecretAccessKey":6}'), DAMAGED_SOURCE),
+    "no key": ("", outputs('{"Version":1}'), NO_KEYS),
+    "an unclosed quote": ("", "[default]\ncredential_process = echo 'hidden\n", DAMAGED_SOURCE),
+    "no source": (
+        "",
+        "[default]\nrole_arn = hidden\nsource_profile = none\n",
+        "a setting of the profile, such as role_arn",
+    ),
+}
+without_keys = pytest.mark.parametrize(
+    ("credentials", "config", "reason"), WITHOUT_KEYS.values(), ids=WITHOUT_KEYS.keys()
+)
+
+
+@without_keys
+def test_damaged_credentials_are_told_when_the_store_is_opened_or_first_used(
+    ministack: S3Server, profile: Profile, credentials: str, config: str, reason: str
+) -> None:
+    profile.credentials.write_text(credentials)
+    profile.config.write_text(config)
+    with pytest.raises((FileOperationError, ValueError), match=reason) as failed:
+        AgentMemory.open(ministack.new_url(), storage_options={"endpoint_url": ministack.endpoint}).write("a.md", "x")
+    assert not isinstance(failed.value, OutcomeUnknownError)
+    assert not any(hidden in str(failed.value) for hidden in ("hidden", str(profile.config.parent), "ConfigParse"))
+
+
+@pytest.mark.parametrize("call", [EVERY_CALL[name] for name in ("write", "append", "delete", "read")])
+@without_keys
+def test_credentials_that_were_damaged_since_the_last_request_are_told_and_nothing_is_done(
+    memory: AgentMemory,
+    guard: Guard,
+    profile: Profile,
+    call: Callable[[AgentMemory], object],
+    credentials: str,
+    config: str,
+    reason: str,
+) -> None:
+    guard.accepted = "new"
+    profile.credentials.write_text(credentials)
+    profile.config.write_text(config)
+    retried = reason == NO_KEYS  # the provider may have some later
+    with pytest.raises(FileOperationError, match="no answer|none" if retried else reason) as failed:
+        call(memory.with_timeout(0.5 if retried else 60))
+    assert not isinstance(failed.value, OutcomeUnknownError)
+    assert "hidden" not in str(failed.value)
+    guard.accepted = "old"
+    assert memory.read("a.md") == "x"
+
+
+def test_a_write_whose_session_has_damaged_credentials_was_not_sent(ministack: S3Server, profile: Profile) -> None:
+    """The session's own provider raises within the client's call."""
+    profile.credentials.write_text("")
+    profile.config.write_text(outputs("hidden"))
+    backend: Any = S3Backend("memories", "", {"endpoint_url": ministack.endpoint, "session": AioSession()})
+    with pytest.raises(FileOperationError, match="no request could be made") as failed:
+        BlockingStore(backend).call(backend.write, Key.tree().join("a.md"), b"x")
+    assert not isinstance(failed.value, OutcomeUnknownError)
 
 
 ROLE = "arn:aws:iam::123456789012:role/reader"
