@@ -45,7 +45,7 @@ _NO_ENDPOINT = "the configured endpoint must be a URL: http:// or https://, then
 _NEVER_SENT = {
     "NoCredentialsError": _NO_CREDENTIALS,
     "PartialCredentialsError": "the credentials are incomplete: both a key and its secret are needed",
-    "ConfigParseError": DAMAGED_FILE,
+    "ConfigParseError": f"{_NOT_OBTAINED}: {DAMAGED_FILE}",
     "InvalidConfigError": f"{_NOT_OBTAINED}: {_NO_SETTING}",
     "InvalidRegionError": "the configured region is not a valid region name",
     "TokenRetrievalError": _LOG_IN,
