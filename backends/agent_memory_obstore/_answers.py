@@ -26,6 +26,7 @@ from agent_memory.object_store import (
     UnknownOutcome,
     refusal_of,
 )
+from agent_memory_obstore._certificates import unusable_certificates
 
 _DESCRIPTION = "\n\nDebug source:\n"
 _STATUS = re.compile(r"^ +(?:status: |code: \")(\d{3})\"?,$", re.MULTILINE)
@@ -43,6 +44,7 @@ _TRUST = (
     f"{UNTRUSTED}: name a file with the certificate of its authority in the variable SSL_CERT_FILE, or give the"
     " certificate itself in the option client_options={'root_certificate': PEM}"
 )
+_UNUSABLE = "the certificates cannot be used"
 _LASTING = {
     UNKNOWN_HOST: re.compile(r"^ +\"dns error\",$", re.MULTILINE),
     _TRUST: re.compile(r"^ +error: InvalidCertificate\(", re.MULTILINE),
@@ -148,7 +150,7 @@ def translated(
 def _without_credentials(text: str, status: int, code: str) -> NoResponse | PermanentError:
     """The exception for credentials that could not be obtained: the store got no request."""
     if not status:
-        why = next((why for why, form in _LASTING.items() if form.search(text)), None)
+        why = _lasting(text)
         kind = next(iter(_KIND.findall(text)), "no answer")
         return NoResponse(
             f"{_NOT_OBTAINED}: {why}" if why else f"{_NOT_OBTAINED} ({kind})", sent=False, lasting=bool(why)
@@ -173,12 +175,18 @@ def _never_sent(cause: Exception, text: str) -> PermanentError | None:
 
 def _unanswered(cause: Exception, text: str, store: str) -> NoResponse:
     kinds = _KIND.findall(text)
-    if "Connect" in kinds and (lasting := next((why for why, form in _LASTING.items() if form.search(text)), None)):
+    if "Connect" in kinds and (lasting := _lasting(text)):
         return NoResponse(lasting, sent=False, lasting=True)
     if _NO_LISTING.search(text):
         return NoResponse(f"the answer is not a listing of {store}", lasting=True)
     why = REFUSED if _REFUSED.search(text) else kinds[0] if kinds else type(cause).__name__
     return NoResponse(f"no reply from {store} ({why})", sent=_NEVER_SENT.isdisjoint(kinds))
+
+
+def _lasting(text: str) -> str | None:
+    why = next((why for why, form in _LASTING.items() if form.search(text)), None)
+    unusable = unusable_certificates() if why == _TRUST else ""
+    return f"{_UNUSABLE}: {unusable}" if unusable else why
 
 
 def _description(cause: Exception) -> str:

@@ -10,12 +10,15 @@ from urllib.parse import urlsplit
 from agent_memory.object_store import is_aws_s3, require_endpoint, require_general_purpose
 from agent_memory_obstore._answers import is_panic
 from agent_memory_obstore._azure import AzureStore
+from agent_memory_obstore._certificates import unusable_certificates
 from agent_memory_obstore._client import ANSWER_SECONDS, ObstoreStore
 from agent_memory_obstore._values import options_with, require_bucket, require_options, require_variables
 
 _CLIENT = {"connect_timeout": "5s", "read_timeout": f"{ANSWER_SECONDS:g}s", "timeout": "1h",
            "user_agent": "agent-memory", "allow_http": True}  # fmt: skip
 _ONE_TRY = {"max_retries": 0}
+_CANNOT_BUILD = "builder error"
+"""The end of obstore's message for, among others, certificates that it cannot use."""
 _OURS = {"bucket", "bucket_name", "container", "container_name", "prefix", "config", "retry_config", "conditional_put",
          "disable_bulk_delete"}  # fmt: skip
 _OF_S3FS = {"key": "access_key_id", "secret": "secret_access_key", "token": "session_token", "client_kwargs": "region",
@@ -77,6 +80,8 @@ def _opened(kind: Any, bucket: str, options: Mapping[str, Any], fixed: Mapping[s
         require_variables(store.config)
     except (BaseError, TypeError, ValueError) as error:
         said = str(error).splitlines()[0]
+        if said.endswith(_CANNOT_BUILD):
+            said = unusable_certificates(client) or said
         is_value = isinstance(error, GenericError) or (isinstance(error, ValueError) and "Invalid key" not in said)
         raise (ValueError if is_value else TypeError)(f"{refused}: {said}{options_with(options, said)}") from None
     except BaseException as error:

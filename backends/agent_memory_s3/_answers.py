@@ -25,8 +25,11 @@ from agent_memory.object_store import (
     NoResponse,
     PermanentError,
     Reachability,
+    UnknownOutcome,
     refusal_of,
 )
+from agent_memory_s3._bodies import ANSWER_BYTES, OversizedError
+from agent_memory_s3._certificates import AUTHORITY, UnusableFileError, is_of_a_file
 from agent_memory_s3._connection import RedirectedError, may_have_sent
 from agent_memory_s3._credentials import CredentialsError
 from agent_memory_s3._numbers import retry_after
@@ -58,6 +61,9 @@ _TRUST = (
     f"{UNTRUSTED}: name a file with the certificate of its authority in the option client_kwargs={{'verify': FILE}},"
     " or in the variable AWS_CA_BUNDLE"
 )
+_OVERSIZED = f"the answer is not S3's: its body has more than {ANSWER_BYTES >> 20} MiB"
+_READS = {"get_object", "head_object", "list_objects_v2", "list_object_versions", "list_multipart_uploads",
+          "get_bucket_versioning"}  # fmt: skip
 _CLIENTS = {"aiobotocore", "aiohttp", "botocore", "fsspec", "s3fs"}
 _ON_THE_WIRE = {"HTTPClientError", "ConnectionError", "IncompleteReadError", "ChecksumError", "ResponseParserError"}
 """The exceptions of botocore that can come after a request was sent; the others come before."""
@@ -124,7 +130,7 @@ def translated(
         if _is_invalid_endpoint(cause):
             return PermanentError(_NO_ENDPOINT)
         if not _is_mistake(cause):
-            return _without_reply(cause, sent)
+            return _without_reply(cause, sent, reads=method in _READS)
         return None if sent else PermanentError(f"no request could be made ({type(cause).__name__})")
     told = response.get("ResponseMetadata", {})
     headers = told.get("HTTPHeaders", {})
@@ -190,7 +196,7 @@ def no_profile(cause: Exception) -> str:
     return f"there is no profile {getattr(cause, 'kwargs', {}).get('profile', '')!r} in the AWS configuration"
 
 
-def _without_reply(cause: Exception, sent: bool) -> Exception:
+def _without_reply(cause: Exception, sent: bool, reads: bool) -> Exception:
     name = type(cause).__name__
     if name == "ProfileNotFound":
         return PermanentError(no_profile(cause))
@@ -203,13 +209,15 @@ def _without_reply(cause: Exception, sent: bool) -> Exception:
         return NoResponse(f"{_NOT_OBTAINED}: {_NO_KEYS}", sent=False, lasting=True)
     if _is_garbled(cause):
         return InvalidResponse("the server breaks HTTP: its answer cannot be read")
-    if not sent or not _may_be_sent(cause):
-        return NoResponse(f"no request could be made ({name})", sent=False)
     held = tuple(_held(cause))
-    if any(isinstance(each, RedirectedError) for each in held):
-        return PermanentError(REDIRECTED)
     if wrong := _lasting(held):
         return NoResponse(wrong, sent=False, lasting=True)
+    if not sent or not _may_be_sent(cause):
+        return NoResponse(f"no request could be made ({name})", sent=False)
+    if any(isinstance(each, RedirectedError) for each in held):
+        return PermanentError(REDIRECTED)
+    if any(isinstance(each, OversizedError) for each in held):
+        return (PermanentError if reads else UnknownOutcome)(_OVERSIZED)
     kinds = {kind.__name__ for each in held for kind in type(each).__mro__}
     why = REFUSED if any(isinstance(each, ConnectionRefusedError) for each in held) else name
     unknown = name == "EndpointConnectionError" and len(held) == 1
@@ -217,8 +225,12 @@ def _without_reply(cause: Exception, sent: bool) -> Exception:
 
 
 def _lasting(held: tuple[BaseException, ...]) -> str | None:
-    """The lasting problem with the endpoint that the exceptions show, or None."""
+    """The lasting problem with the endpoint, or with a file of TLS, that the exceptions show; or None."""
     for each in held:
+        if isinstance(each, UnusableFileError):
+            return str(each)
+        if isinstance(each, ssl.SSLError) and is_of_a_file(each):
+            return AUTHORITY
         if isinstance(each, socket.gaierror):
             return UNKNOWN_HOST
         if isinstance(each, ssl.SSLCertVerificationError):

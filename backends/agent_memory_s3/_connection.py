@@ -24,6 +24,8 @@ from fsspec.asyn import get_loop
 
 from agent_memory.backend import Uncopied
 from agent_memory.errors import BackendNotAvailableError
+from agent_memory_s3._bodies import BoundedAnswer
+from agent_memory_s3._certificates import unusable_file
 from agent_memory_s3._credentials import RenewableCredentials
 from agent_memory_s3._session import plain_bodies, session, user_agent
 
@@ -163,8 +165,8 @@ def sending_once() -> dict[str, Any]:
     return {"http_session_cls": _sending_once()} if can_send_once() else {}
 
 
-class _NoRedirects:
-    """A wrapper of an aiohttp session, for aiobotocore, that follows no redirect.
+class _Guarded:
+    """A wrapper of an aiohttp session, for aiobotocore, that follows no redirect and bounds the bodies of answers.
 
     A request is signed for one host; after a redirect, another host would get its headers, names and content. botocore
     itself handles a redirect that names the bucket's region: it signs the request again and sends it to an endpoint of
@@ -180,19 +182,27 @@ class _NoRedirects:
         if answer.status in _REDIRECTS and _REGION not in answer.headers:
             answer.close()
             raise RedirectedError
-        return answer
+        return BoundedAnswer(answer)
 
 
 @cache
 def _sending_once() -> type:
     from aiobotocore.httpsession import AIOHTTPSession
+    from botocore.exceptions import InvalidProxiesConfigError
 
     class SendingOnce(AIOHTTPSession):  # type: ignore[misc]  # untyped
         """Turns off two defaults of aiohttp: resending a PUT if a kept connection was closed, and redirects."""
 
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            self._files = options.get("verify"), options.get("client_cert")
+
         async def _get_session(self, proxy_url: Any) -> Any:
-            made = await super()._get_session(proxy_url)
+            try:
+                made = await super()._get_session(proxy_url)
+            except (OSError, InvalidProxiesConfigError) as error:  # nothing is sent before all files are loaded
+                raise unusable_file(*self._files) from error
             made._retry_connection = False
-            return _NoRedirects(made)
+            return _Guarded(made)
 
     return SendingOnce

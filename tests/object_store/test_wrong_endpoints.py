@@ -37,6 +37,13 @@ CALLS: dict[str, Callable[[AgentMemory], object]] = {
 every_call = pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
 
 
+@pytest.fixture(autouse=True)
+def _no_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some hosts set these variables, which take precedence over each other."""
+    for name in ("AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", "SSL_CERT_DIR"):
+        monkeypatch.delenv(name, raising=False)
+
+
 def opened(storage_options: dict[str, object]) -> AgentMemory:
     return AgentMemory.open(f"s3://{BUCKET}/bot", storage_options=storage_options)
 
@@ -124,6 +131,81 @@ def test_an_untrusted_certificate_is_reported_at_once(engine: str, advice: str, 
     assert ": the certificate of the endpoint is not trusted: " in text
     assert re.search(advice, text)
     assert len(server.heard) <= 1
+
+
+CUT = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+AUTHORITY = r"option client_kwargs={'verify': FILE}, the variable AWS_CA_BUNDLE or REQUESTS_CA_BUNDLE, or ca_bundle"
+FILES: dict[str, tuple[str, str | None, Callable[[str], dict[str, object]], str]] = {
+    "verify": ("s3fs", None, lambda file: {"client_kwargs": {"verify": file}}, AUTHORITY),
+    "AWS_CA_BUNDLE": ("s3fs", "AWS_CA_BUNDLE", lambda _: {}, AUTHORITY),
+    "REQUESTS_CA_BUNDLE": ("s3fs", "REQUESTS_CA_BUNDLE", lambda _: {}, AUTHORITY),
+    "client_cert": ("s3fs", None, lambda file: {"config_kwargs": {"client_cert": file}}, "config_kwargs={'client_cert"),
+    "proxy": (
+        "s3fs",
+        None,
+        lambda file: {
+            "config_kwargs": {"proxies": {"https": "https://p"}, "proxies_config": {"proxy_ca_bundle": file}}
+        },
+        "proxies_config in the option config_kwargs",
+    ),
+    "SSL_CERT_FILE": ("obstore", "SSL_CERT_FILE", lambda _: {}, "the variable SSL_CERT_FILE names no file"),
+}
+
+
+@pytest.mark.parametrize("content", [None, "", "garbage", CUT], ids=["missing", "empty", "garbage", "cut"])
+@pytest.mark.parametrize(("engine", "variable", "more", "named"), FILES.values(), ids=FILES.keys())
+def test_a_file_of_certificates_that_cannot_be_used_is_told_and_not_the_endpoint(
+    engine: str,
+    variable: str | None,
+    more: Callable[[str], dict[str, object]],
+    named: str,
+    content: str | None,
+    untrusted: ssl.SSLContext,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    file = tmp_path / "hidden.pem"
+    (tmp_path / "others").mkdir()
+    if content is not None:
+        file.write_text(content)
+    if variable:
+        monkeypatch.setenv(variable, str(file))
+    certificate(tmp_path / "others")
+    (tmp_path / "others" / "cert.pem").rename(tmp_path / "others" / "00000000.0")
+    monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path / "others"))  # without any certificate obstore does not open
+    with listening(lambda _: page(), untrusted) as server:
+        for verb in ("read", "write"):
+            text = refused(CALLS[verb], options(engine, f"https://{server.address}", **more(str(file))))
+            assert f"bucket '{BUCKET}': the certificates cannot be used: " in text
+            assert named in text
+            assert "endpoint" not in text
+            assert "hidden" not in text
+    assert not any(server.heard), "no request was sent"
+
+
+def test_the_configuration_of_aws_may_name_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "config").write_text(f"[default]\nca_bundle = {tmp_path / 'hidden'}\n")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    assert "ca_bundle in the AWS configuration" in refused(CALLS["read"], options("s3fs", "https://127.0.0.1:1"))
+
+
+@pytest.mark.parametrize(
+    ("variable", "client", "named"),
+    [
+        (None, {"root_certificate": CUT}, r"option client_options\.root_certificate is no certificate in PEM"),
+        (None, {"root_certificate": "/etc/hidden.pem"}, "No certificates found in `root_certificate`"),
+        ("SSL_CERT_DIR", {}, "the variable SSL_CERT_DIR names no directory"),
+        ("SSL_CERT_FILE", {}, "the variable SSL_CERT_FILE names no file"),
+    ],
+)
+def test_obstore_refuses_certificates_when_the_store_is_opened(
+    variable: str | None, client: dict[str, str], named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if variable:
+        monkeypatch.setenv(variable, "/no/such/hidden")
+    with pytest.raises(ValueError, match=named) as failed:
+        opened(options("obstore", "https://127.0.0.1:1", client_options=client))
+    assert "hidden" not in str(failed.value)
 
 
 @by_both_engines
