@@ -28,8 +28,9 @@ def bucket_and_prefix(url: str) -> tuple[str, str]:
 def take_single_writer(options: dict[str, object]) -> bool:
     """Remove ``allow_single_writer`` from the options and return it; raises `TypeError` if it is not true or false."""
     allow = options.pop(_SINGLE_WRITER, False)
-    if allow not in (True, False, "true", "false"):
-        raise TypeError(f"{_SINGLE_WRITER} is true or false, not {allow!r}")
+    if not isinstance(allow, bool) and allow not in ("true", "false"):
+        shown = repr(allow) if isinstance(allow, str) else type(allow).__name__
+        raise TypeError(f"option {_SINGLE_WRITER}: true or false, not {shown}")
     return allow in (True, "true")
 
 

@@ -223,7 +223,7 @@ def _open(url: str, options: Mapping[str, object]) -> FsspecBackend:
     given: dict[str, Any] = {**options}
     allow = given.pop("allow_single_writer", False)
     if not isinstance(allow, bool):
-        raise TypeError("allow_single_writer must be True or False")
+        raise TypeError(f"option allow_single_writer: true or false, not {type(allow).__name__}")
     scheme = url.partition("://")[0]
     try:
         if any(fsspec.get_filesystem_class(name).async_impl for name in scheme.split("::")):
@@ -231,10 +231,13 @@ def _open(url: str, options: Mapping[str, object]) -> FsspecBackend:
         filesystem, root = fsspec.core.url_to_fs(url, skip_instance_cache=True, **given)
     except (ImportError, ValueError) as error:
         raise BackendNotAvailableError(f"fsspec cannot open {scheme}:// here: {_first_line(error)}") from error
-    except (AgentMemoryError, TypeError):
+    except AgentMemoryError:
         raise
+    except TypeError as error:
+        raise TypeError(f"{scheme}:// does not take these options{_names(given)}: {_first_line(error)}") from error
     except Exception as error:  # the constructors of some filesystems connect or open a file
-        raise BackendNotAvailableError(f"fsspec cannot open {scheme}:// here: {type(error).__name__}") from error
+        reason = f"{type(error).__name__}{_names(given)}"
+        raise BackendNotAvailableError(f"fsspec cannot open {scheme}:// here: {reason}") from error
     _forget_listings(filesystem)
     return FsspecBackend(filesystem, root, allow_single_writer=allow)
 
@@ -249,6 +252,11 @@ def _forget_listings(filesystem: Any) -> None:
             listings.use_listings_cache = False
             listings.clear()
         filesystem = getattr(filesystem, "fs", None)
+
+
+def _names(options: Mapping[str, object]) -> str:
+    """The names of the given options in brackets: fsspec does not tell which one is wrong."""
+    return f" (options: {', '.join(map(str, options))})" if options else ""
 
 
 def _first_line(error: Exception) -> str:

@@ -70,7 +70,7 @@ def _opened(kind: Any, bucket: str, options: Mapping[str, Any], fixed: Mapping[s
         raise TypeError(f"the URL or this package sets these options: {', '.join(ours)}")
     client = options.get("client_options", {})
     if not isinstance(client, Mapping):
-        raise TypeError("client_options must be a mapping")
+        raise TypeError(f"option client_options: a mapping, not {type(client).__name__}")
     refused = f"obstore's {kind.__name__} does not take these options"
     require_bucket(bucket)
     try:

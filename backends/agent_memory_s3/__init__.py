@@ -9,6 +9,7 @@ The logic is in `agent_memory.object_store`. ``storage_options`` are the options
 - ``_session``: a session of aiobotocore that starts fast
 - ``_credentials``: the credentials of a session, which are read anew if a server refuses them
 - ``_answers``: translation of the exceptions of s3fs, botocore and aiohttp
+- ``_options``: checks of storage options
 - ``_bodies``: bounded bodies of answers; ``_certificates``: files of TLS
 - ``_replies``: checks that a reply answers the request
 - ``_numbers``: numbers and dates in replies

@@ -6,11 +6,9 @@ conditions (`open`, multipart `pipe_file`) are not used, and no listing is cache
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from inspect import signature
 from operator import itemgetter
 from typing import Any
 from urllib.parse import urlsplit
@@ -32,19 +30,18 @@ from agent_memory.object_store import (
     RetainedVersion,
     UnknownOutcome,
     is_aws_s3,
-    require_endpoint,
     require_general_purpose,
 )
 from agent_memory_s3._answers import S3Request, are_refused, has_directories
 from agent_memory_s3._connection import Connection, can_send_once
 from agent_memory_s3._numbers import posix_seconds
+from agent_memory_s3._options import require_options
 from agent_memory_s3._replies import LISTING, UPLOADS, content_of, entries, length_of, next_of, require_listing
 
 _CONDITIONS = {"PutObject": {"IfMatch", "IfNoneMatch"}, "DeleteObject": {"IfMatch"}, "GetObject": {"IfMatch"},
                "UploadPartCopy": {"CopySourceIfMatch"},
                "CompleteMultipartUpload": {"IfMatch", "IfNoneMatch"}}  # fmt: skip
 _ETAGS = {"IfMatch", "CopySourceIfMatch"}
-_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 _LEAST_PART = 5 << 20
 _CLOCKS_DIFFER = 5.0
 """The most seconds that this host's clock is assumed to be ahead of the store's before the first reply."""
@@ -62,7 +59,8 @@ class S3Store:
 
     Raises:
         ImportError: s3fs is not installed.
-        TypeError: s3fs does not accept an option.
+        TypeError: s3fs does not accept an option, or not with this type of value.
+        ValueError: an option has a value that is not allowed.
         UnsupportedOperationError: the bucket is none of the general purpose buckets of S3.
     """
 
@@ -73,8 +71,7 @@ class S3Store:
         self.most_listed = 1000
         self._bucket = bucket
         require_general_purpose(bucket)
-        _refuse_unknown(storage_options)
-        _require_endpoint(storage_options)
+        require_options(storage_options)
         self.resends = not can_send_once()
         self._host_clock = HostClock()
         self._clock_was_set = False
@@ -305,29 +302,6 @@ def _etag(reply: Mapping[str, Any]) -> str:
     if not (etag := reply.get("ETag")):
         raise NoResponse("the answer has no ETag")
     return str(etag)
-
-
-def _refuse_unknown(options: Mapping[str, object]) -> None:
-    """Raise for unknown options here: s3fs passes them to its session, which fails only at the first request."""
-    from aiobotocore.session import AioSession
-    from s3fs import S3FileSystem
-
-    known = {*signature(S3FileSystem.__init__).parameters, *signature(AioSession.__init__).parameters}
-    if unknown := options.keys() - (known - {"self", "kwargs", "asynchronous", "loop"}):
-        raise TypeError(f"s3:// takes the options of s3fs, not {', '.join(sorted(unknown))}")
-
-
-def _require_endpoint(options: Mapping[str, Any]) -> None:
-    client = options.get("client_kwargs")
-    given = [("the option endpoint_url", options)]
-    given += [("client_kwargs, endpoint_url", client)] if isinstance(client, Mapping) else []
-    for name, where in given:
-        if (endpoint := where.get("endpoint_url")) is not None:
-            return require_endpoint(name, endpoint)
-    for name in _ENDPOINTS:
-        if endpoint := os.environ.get(name):
-            return require_endpoint(f"the variable {name}", endpoint)
-    return None
 
 
 def _require_conditions(client: Any) -> None:

@@ -120,7 +120,7 @@ class Connection(Uncopied):
 
         if not hasattr(S3FileSystem, "_call_s3"):
             raise BackendNotAvailableError(f"s3:// needs s3fs with `_call_s3`, which s3fs {version('s3fs')} lacks")
-        options = dict(self._options)
+        options = {name: value for name, value in self._options.items() if value is not None}
         if "session" not in options:
             options["session"] = session(options)
         provider = options["session"].get_component("credential_provider")

@@ -103,7 +103,7 @@ def test_a_declared_single_writer_can_use_every_operation(unsafe: tuple[S3Server
 
 
 def test_the_option_allow_single_writer_takes_only_true_or_false(ministack: S3Server) -> None:
-    with pytest.raises(TypeError, match="allow_single_writer is true or false"):
+    with pytest.raises(TypeError, match="option allow_single_writer: true or false, not"):
         AgentMemory.open(ministack.new_url(), storage_options={**ministack.options, "allow_single_writer": "perhaps"})
 
 

@@ -73,7 +73,7 @@ def test_an_unknown_engine_is_refused() -> None:
         ({"allow_single_writer": "perhaps"}, "true or false"),
         ({"endpoint": "storage.example:9000"}, "endpoint begins with http"),
         ({"endpoint": 5}, "does not take these options"),
-        ({"client_options": "x"}, "client_options must be a mapping"),
+        ({"client_options": "x"}, "option client_options: a mapping, not str"),
         ({"prefix": "p"}, "sets these options: prefix"),
         ({"Bucket": "b"}, "sets these options: Bucket"),
         ({"config": {"aws_endpoint": "http://127.0.0.1:1"}}, "sets these options: config"),
