@@ -305,9 +305,12 @@ class Tree(VersionedTree):
     async def forget(self, run: Run, path: str) -> TreeResult:
         async def flow(c: Call) -> Effect:
             forget_versions = await self.forgetting(c)
-            await forget_receipts(c)  # first: if they cannot be read, the file stays
-            effect = await tree_flows.forget(c.store, c.run, c.key)
-            await forget_versions()
+            erased = False
+            with tree_flows.told_as_partial(c.key, lambda: erased):
+                await forget_receipts(c)  # first: if they cannot be read, the file stays
+                effect = await tree_flows.forget(c.store, c.run, c.key)
+                erased = bool(effect.files)
+                await forget_versions()
             return effect
 
         return await self._remove(run, "forget", path, flow)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import nullcontext, suppress
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, Final, cast
 
 from agent_memory.backend import (
@@ -40,8 +40,10 @@ from agent_memory.errors import (
     AgentMemoryError,
     AgentMemoryFileNotFoundError,
     ConflictError,
+    FileOperationError,
     FileTooLargeError,
     InvalidPathError,
+    PartialOperationError,
     UnsupportedOperationError,
     WriteError,
 )
@@ -137,27 +139,43 @@ async def delete_each(store: Backend, run: Run, entries: tuple[Entry, ...]) -> N
     await _each(run, entries, one)
 
 
+@contextmanager
+def told_as_partial(key: Key, has_erased: Callable[[], bool]) -> Iterator[None]:
+    """Raise `PartialOperationError` for a failure of an erasing, if an earlier step has erased something."""
+    try:
+        yield
+    except FileOperationError as error:
+        if error.left if isinstance(error, PartialOperationError) else not has_erased():
+            raise  # it names the files, or nothing was erased
+        left = (key.path,) if key.path and not key.is_internal else ()
+        raise PartialOperationError(f"{named(key)}: a part was erased, then this failed: {error}", (), left) from error
+
+
 async def forget_each(store: Backend, run: Run, tree: Key, is_meant: Callable[[Key], Awaitable[bool]]) -> None:
     """Erase those files of a tree that are meant, until a listing shows none of them.
 
     Raises:
         WriteError: other writers add files as fast as they are erased, or the storage still lists an erased file.
+        PartialOperationError: a file could not be erased, and others were.
     """
     kept: set[Key] = set()
+    erased = 0
 
     async def one(entry: Entry) -> None:
+        nonlocal erased
         with renewed_deadline(run.now()):
             if await is_meant(entry.key):
-                await forget(store, run, entry.key)
+                erased += (await forget(store, run, entry.key)).files or 0
             else:
                 kept.add(entry.key)
 
-    for _ in range(_MOST_LISTINGS):
-        found = [entry for entry in (await list_all(store, run, tree)).entries if entry.key not in kept]
-        if not found:
-            return
-        await run.map(one, found, AT_ONCE)
-    raise WriteError(f"{named(tree)}: the storage still lists files that it said it had erased")
+    with told_as_partial(tree, lambda: bool(erased)):
+        for _ in range(_MOST_LISTINGS):
+            found = [entry for entry in (await list_all(store, run, tree)).entries if entry.key not in kept]
+            if not found:
+                return
+            await run.map(one, found, AT_ONCE)
+        raise WriteError(f"{named(tree)}: the storage still lists files that it said it had erased")
 
 
 async def forget(store: Backend, run: Run, prefix: Key) -> Effect:

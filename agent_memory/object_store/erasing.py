@@ -7,11 +7,12 @@ ignore that versions were requested, and list none.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 
 from agent_memory.backend import DeletedTree, Markers, named
-from agent_memory.errors import PartialOperationError, UnsupportedOperationError, WriteError
+from agent_memory.errors import FileOperationError, PartialOperationError, UnsupportedOperationError, WriteError
 from agent_memory.key import TEMPORARY_SUFFIX, Key
 from agent_memory.object_store.bucket import Bucket
 from agent_memory.object_store.engine import RetainedPage, RetainedVersion, SupportsVersions, UnsupportedRequest
@@ -41,6 +42,13 @@ async def erase(bucket: Bucket, prefix: Key) -> DeletedTree:
     """See `agent_memory.backend.Erases.erase`; this package's own data belong to no tree."""
     store = _versions_of(bucket, prefix)
     erasing = _Erasing(bucket, store, prefix)
+    with erasing.told_as_partial():
+        searched = await _erase(erasing, store)
+    return erasing.result(searched)
+
+
+async def _erase(erasing: _Erasing, store: SupportsVersions) -> bool:
+    """Erase everything that is found; return whether versions were searched."""
     searched = True
     files: list[RetainedVersion] = []
     for _ in range(_MOST_ROUNDS):
@@ -54,18 +62,19 @@ async def erase(bucket: Bucket, prefix: Key) -> DeletedTree:
         if not files or not dropped or erasing.has_failed:  # else another process wrote a file during the erasing
             break
     erasing.leave(files)
-    return erasing.result(searched)
+    return searched
 
 
 async def erase_earlier(bucket: Bucket, key: Key) -> int | None:
     """See `agent_memory.backend.Erases.erase_earlier`; the latest version of the name stays."""
     store = _versions_of(bucket, key)
     erasing = _Erasing(bucket, store, key, alone=True)
-    try:
-        await erasing.drop_all(erasing.uploads, store.abort_upload)
-        count = await erasing.drop_all(erasing.earlier_versions, store.delete_version)
-    except _NoVersionsError:
-        return None
+    with erasing.told_as_partial():
+        try:
+            await erasing.drop_all(erasing.uploads, store.abort_upload)
+            count = await erasing.drop_all(erasing.earlier_versions, store.delete_version)
+        except _NoVersionsError:
+            return None
     erasing.result()
     return count
 
@@ -89,6 +98,24 @@ class _Erasing:
         self._name = bucket.name(prefix) if prefix.path else self._top
         self._found: set[str] = set()
         self._left: dict[str, WriteError] = {}
+        self._has_dropped = False
+        self._has_erased = False
+
+    @contextmanager
+    def told_as_partial(self) -> Iterator[None]:
+        """Raise `PartialOperationError` for a failure after something was dropped; all files that were found are left.
+
+        A file counts as left, because nothing has shown that it is gone.
+        """
+        try:
+            yield
+        except PartialOperationError:
+            raise
+        except FileOperationError as error:
+            if not self._has_dropped:
+                raise
+            message = f"{named(self._prefix)}: a part was erased, then this failed: {error}"
+            raise PartialOperationError(message, (), self._paths(self._found)) from error
 
     async def drop_all(self, listed: List, drop: Drop) -> int:
         """Drop everything that is listed, until nothing new is listed; return how much that was.
@@ -106,6 +133,7 @@ class _Erasing:
             tried |= set(new)
             errors |= await self._drop(new, drop)
             found = await listed()
+        self._has_erased |= not tried.issubset(found)
         told = {kept.name: error for kept, error in errors.items()}
         for name in dict.fromkeys(kept.name for kept in found if kept in tried):
             still_there = WriteError(f"{named(self._prefix)}: {_STILL_THERE}")
@@ -155,12 +183,12 @@ class _Erasing:
             self._found.add(file.name)
 
     def result(self, searched: bool = True) -> DeletedTree:
-        """How many files were erased; raises `WriteError` if none was, `PartialOperationError` if some were not."""
+        """How many files were erased; raises `WriteError` if nothing was, `PartialOperationError` if some were not."""
         if not self._left:
             return DeletedTree(len(self._found), 0, searched)
         first = next(iter(self._left.values()))
         done, left = self._paths(self._found - set(self._left)), self._paths(self._left)
-        if not done:
+        if not done and not self._has_erased:
             raise first
         message = f"{named(self._prefix)}: {len(left)} of {len(self._found)} files were not erased completely: {first}"
         raise PartialOperationError(message, done, left) from first
@@ -224,6 +252,7 @@ class _Erasing:
             try:
                 with self._bucket.operation(self._prefix, WriteError) as attempts:
                     await attempts.until_answered(partial(drop, kept))
+                self._has_dropped = True
             except FileNotFoundError:
                 continue  # already deleted
             except WriteError as error:

@@ -260,3 +260,64 @@ def test_a_version_that_cannot_be_erased_raises_an_error(
     monkeypatch.undo()
     assert service.forget_memory("bob").files == 1
     assert bucket.names() == OF_BOBBY
+
+
+def test_a_file_of_which_only_some_versions_were_erased_is_partly_erased(
+    service: AgentMemoryService, bucket: Bucket, monkeypatch: Any
+) -> None:
+    for turn in range(3):
+        service.write_memory_file("bob", "a.md", f"{turn}")
+    store = service._backend._bucket.store  # type: ignore[union-attr]
+    delete = store.delete_version
+    deleted: list[Any] = []
+
+    async def refusing_the_last(version: Any) -> None:
+        if len(deleted) == 2:
+            raise PermanentError("access denied by S3")
+        deleted.append(version)
+        await delete(version)
+
+    monkeypatch.setattr(store, "delete_version", refusing_the_last)
+    with pytest.raises(PartialOperationError, match="access denied") as partial:
+        service.forget_memory("bob", "a.md")
+    assert (partial.value.done, partial.value.left) == ((), ("a.md",))
+    assert len(bucket.versions(BOB + "a.md")) == 1
+
+
+@pytest.mark.parametrize("request_", ["list_versions", "list"])
+@pytest.mark.parametrize("path", ["", "notes.md"])
+def test_a_failure_after_something_was_erased_is_told_by_its_type(
+    service: AgentMemoryService, monkeypatch: Any, request_: str, path: str
+) -> None:
+    fill(service)
+    store = service._backend._bucket.store  # type: ignore[union-attr]
+    delete, send = store.delete_version, getattr(store, request_)
+    deleted: list[Any] = []
+
+    async def noting(version: Any) -> None:
+        await delete(version)
+        deleted.append(version)
+
+    async def refusing_later(*args: Any, **options: Any) -> Any:
+        if deleted:
+            raise PermanentError("access denied by S3")
+        return await send(*args, **options)
+
+    monkeypatch.setattr(store, "delete_version", noting)
+    monkeypatch.setattr(store, request_, refusing_later)
+    with pytest.raises(PartialOperationError, match=r"a part was erased, then this failed: .*access denied") as partial:
+        service.forget_memory("bob", path)
+    assert partial.value.done == ()
+    assert "notes.md" in partial.value.left
+
+
+def test_a_failure_before_anything_was_erased_is_a_write_error(service: AgentMemoryService, monkeypatch: Any) -> None:
+    fill(service)
+
+    async def refusing(*_: Any) -> None:
+        raise PermanentError("access denied by S3")
+
+    for request in ("list_versions", "delete_version"):
+        monkeypatch.setattr(service._backend._bucket.store, request, refusing)  # type: ignore[union-attr]
+    with pytest.raises(WriteError, match="access denied"):
+        service.forget_memory("bob")
