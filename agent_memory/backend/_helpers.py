@@ -83,6 +83,8 @@ def is_full(cause: BaseException | None) -> bool:
 def raise_failures(entries: Sequence[Entry], errors: Sequence[AgentMemoryError | None]) -> None:
     """Raise if any file of an operation on many failed; if all failed, raise the first error itself.
 
+    It is raised also for files of the package's own: their names tell a caller nothing.
+
     Raises:
         PartialOperationError: some files are done and some are left.
     """
@@ -91,7 +93,7 @@ def raise_failures(entries: Sequence[Entry], errors: Sequence[AgentMemoryError |
         return
     done = tuple(e.path for e, error in zip(entries, errors, strict=True) if error is None)
     left = tuple(e.path for e, error in zip(entries, errors, strict=True) if error is not None)
-    if not done:
+    if not done or entries[0].key.is_internal:
         raise first
     raise PartialOperationError(f"{len(left)} of {len(entries)} files are left: {first}", done, left) from first
 

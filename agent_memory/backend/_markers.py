@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from agent_memory.backend._helpers import named
 from agent_memory.errors import ReadError, WriteError
 from agent_memory.key import Key
 
@@ -25,5 +24,5 @@ class Markers:
     def go_on(self, marker: Hashable) -> None:
         """Record the start of the next page; raise ``error`` if an earlier page had the same start."""
         if marker in self._seen:
-            raise self._error(f"{named(self._prefix)}: the storage's listing does not advance")
+            raise self._error("the storage's listing does not advance", path=self._prefix.path)
         self._seen.add(marker)

@@ -214,7 +214,8 @@ class _Claim:
         try:
             await run.call(store.write, self._key, receipt.to_bytes(), when=self._etag)
         except AgentMemoryError as error:
-            _log.warning("%s %a: its idempotency key stays undecided: %s", self._facts.kind, self._facts.path, error)
+            kind, path = self._facts.kind, self._facts.path
+            _log.warning("%s %a: its idempotency key stays undecided: %s", kind, path, error.args[0])
 
     def _now(self) -> float:
         return self._call.time + self._call.run.now() - self._call.started

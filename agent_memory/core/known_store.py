@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from contextlib import nullcontext
 from typing import Final, NamedTuple, cast
 
 from agent_memory.backend import ABSENT, PRESENT, STORE_RECORD, Backend, ETag, KeepsOrigins, WriteWhen
 from agent_memory.backend._helpers import is_full
 from agent_memory.core.flows import Effect, appends, read_if_present, until_won
-from agent_memory.core.own_trees import about_callers_file
 from agent_memory.core.store_record import Feature, StoreRecord
 from agent_memory.errors import ConflictError, FileAlreadyExistsError, OutcomeUnknownError, ReadError, WriteError
 from agent_memory.runtime.host_clock import HostClock
@@ -17,7 +15,6 @@ from agent_memory.runtime.run import Run
 
 FOLLOW_SECONDS: Final = 60.0
 """A process notices a change of the record after at most this time."""
-_SUBJECT: Final = "the record of the store"
 
 
 class _Known(NamedTuple):
@@ -32,8 +29,6 @@ class KnownStore:
     """The record of one store; it is read again after `FOLLOW_SECONDS`, or when the host's clock was set.
 
     In a process that was restored from an image of its memory, only the wall clock tells how old the record is.
-
-    ``path``, in all methods, is the caller's file: an error of the storage is about that file. None for no such file.
     """
 
     def __init__(self) -> None:
@@ -43,7 +38,7 @@ class KnownStore:
         self._id_known_since = 0.0
         self._host_clock = HostClock()
 
-    async def permit(self, store: Backend, run: Run, path: str | None) -> StoreRecord | None:
+    async def permit(self, store: Backend, run: Run) -> StoreRecord | None:
         """Return the record, if this release may change the store; None if there is none.
 
         Raises:
@@ -54,30 +49,29 @@ class KnownStore:
             self._known = None
         known, since = self._known, run.now() - FOLLOW_SECONDS
         if known is None or known.at <= since:
-            known = await self._read(store, run, path)
-        return await self._permit(store, run, path, known)
+            known = await self._read(store, run)
+        return await self._permit(store, run, known)
 
-    async def use(self, store: Backend, run: Run, feature: Feature, path: str | None = None) -> None:
+    async def use(self, store: Backend, run: Run, feature: Feature) -> None:
         """Name a feature in the record before the first file of that feature is written; errors as `permit`."""
         began = run.now()
-        record = await self.permit(store, run, path)
+        record = await self.permit(store, run)
         if record is None or feature not in record.features:
-            record = await self.read(store, run, path, began)  # another process may have added it since
+            record = await self.read(store, run, began)  # another process may have added it since
         if record is None or feature not in record.features:
-            await self.change(store, run, path, lambda before: before.using(feature))
+            await self.change(store, run, lambda before: before.using(feature))
 
-    async def read(self, store: Backend, run: Run, path: str | None, since: float) -> StoreRecord | None:
+    async def read(self, store: Backend, run: Run, since: float) -> StoreRecord | None:
         """Return the record, read again unless it was read after ``since`` by the clock of the run; None if none."""
         known = self._known
         if known is None or known.at < since:
-            known = await self._read(store, run, path)
+            known = await self._read(store, run)
         return known.record
 
     async def change(
         self,
         store: Backend,
         run: Run,
-        path: str | None,
         changed: Callable[[StoreRecord], StoreRecord],
         *,
         tries_origins: bool = False,
@@ -87,19 +81,17 @@ class KnownStore:
         Args:
             store: the storage.
             run: runs its primitives.
-            path: see `KnownStore`.
             changed: returns the new record; called again with each record that another writer stored first.
             tries_origins: write an origin with the record, to find out whether the storage keeps origins.
         """
         records: list[StoreRecord] = []
 
         async def attempt() -> Effect:
-            known = self._known or await self._read(store, run, path)
-            record = await self._permit(store, run, path, known)
+            known = self._known or await self._read(store, run)
+            record = await self._permit(store, run, known)
             after = changed(record or StoreRecord.new())
             if after != record:
-                with about_callers_file(path, _SUBJECT) if path is not None else nullcontext():
-                    etag = await self._written(store, run, after, known.etag, tries_origins)
+                etag = await self._written(store, run, after, known.etag, tries_origins)
                 self._know(run, _Known(run.now(), after, etag))
             records.append(after)
             return Effect()
@@ -107,10 +99,9 @@ class KnownStore:
         await until_won(store, run, STORE_RECORD, attempt)
         return records[-1]
 
-    async def _read(self, store: Backend, run: Run, path: str | None) -> _Known:
+    async def _read(self, store: Backend, run: Run) -> _Known:
         now = run.now()
-        with about_callers_file(path, _SUBJECT) if path is not None else nullcontext():
-            found = await read_if_present(store, run, STORE_RECORD)
+        found = await read_if_present(store, run, STORE_RECORD)
         record = StoreRecord.parse(found.data) if found else None
         return self._know(run, _Known(now, record, found.etag if found else None))
 
@@ -121,9 +112,9 @@ class KnownStore:
             self._id, self._id_known_since = known.record.id, run.now()
         return known
 
-    async def _permit(self, store: Backend, run: Run, path: str | None, known: _Known) -> StoreRecord | None:
+    async def _permit(self, store: Backend, run: Run, known: _Known) -> StoreRecord | None:
         if known.record is None and self._id is not None and known.at <= self._id_known_since:
-            known = await self._read(store, run, path)  # another task created the record during that reading
+            known = await self._read(store, run)  # another task created the record during that reading
         record = known.record
         if record and record is not self._permitted:
             record.require_known()
@@ -156,8 +147,9 @@ class KnownStore:
         except (ConflictError, FileAlreadyExistsError, OutcomeUnknownError) as error:
             self._known = None
             if isinstance(error, FileAlreadyExistsError) and error.taken_by != "file":
-                raise WriteError("its name is taken by a directory, or lies below a file") from error
-            raise ConflictError("another writer changed it") from error
+                message = "its name is taken by a directory, or lies below a file"
+                raise WriteError(message, path=STORE_RECORD.path) from error
+            raise ConflictError("another writer changed it", path=STORE_RECORD.path) from error
 
     async def _appended(self, store: Backend, run: Run, record: StoreRecord) -> bool:
         """On a full disk: append the change, which needs no new file and mostly no new block; False if it cannot be."""

@@ -27,18 +27,22 @@ from agent_memory.core.actor import NO_ACTOR, Actor, current_actor
 from agent_memory.core.flows import Effect
 from agent_memory.core.hooks import Hooks, Report
 from agent_memory.core.idempotency import Once
+from agent_memory.core.own_trees import about_file
 from agent_memory.core.protected_names import ProtectedNames
 from agent_memory.core.sweeping import Sweep
 from agent_memory.core.versions.following import Following
 from agent_memory.core.versions.live import require_state
 from agent_memory.errors import (
     AgentMemoryError,
+    AppendError,
     FileOperationError,
     InvalidContentError,
     InvalidPathError,
     OperationDenied,
     OutcomeUnknownError,
+    ReadError,
     UnsupportedOperationError,
+    WriteError,
 )
 from agent_memory.hookspecs import READING, Operation, OperationKind, Outcome
 from agent_memory.key import Key
@@ -226,7 +230,7 @@ class Scope:
             except BaseException as error:
                 if isinstance(error, GeneratorExit) and isinstance(run, AsyncIORun | ThreadedRun):
                     raise  # the caller's event loop was dropped: nothing can be awaited, and this may be any thread
-                failed = raised = error
+                failed = raised = self._about_callers_file(error, call)
             for _ in range(2):
                 try:
                     await self._report(call, failed, raised)
@@ -243,9 +247,17 @@ class Scope:
             failed = raised = None  # they refer to this frame: break the cycle
 
     def _placed(self, error: BaseException, call: Call) -> BaseException:
-        if isinstance(error, AgentMemoryError):
-            error.set_place(call.kind, self.agent, call.key.path, self.top.path)
-        return error
+        told = self._about_callers_file(error, call)
+        if isinstance(told, AgentMemoryError):
+            told.set_place(call.kind, self.agent, call.key.path, self.top.path)
+        return told
+
+    def _about_callers_file(self, error: BaseException, call: Call) -> BaseException:
+        """Make an error about a file of the package's own one about the file of the call."""
+        if not isinstance(error, AgentMemoryError):
+            return error
+        kind = ReadError if call.kind in READING else AppendError if call.kind == "append" else WriteError
+        return about_file(error, call.key.path, kind=kind)
 
     async def _keys(
         self, run: Run, kind: OperationKind, path: str, directory: bool, new_path: str | None

@@ -19,7 +19,6 @@ from agent_memory.backend import (
     Snapshot,
     by_path,
     content_sha256,
-    named,
     not_found,
     raise_failures,
     renewed_deadline,
@@ -175,21 +174,21 @@ async def forget_each(store: Backend, run: Run, tree: Key, is_meant: Callable[[K
             if not found:
                 return
             await run.map(one, found, AT_ONCE)
-        raise WriteError(f"{named(tree)}: the storage still lists files that it said it had erased")
+        raise WriteError("the storage still lists files that it said it had erased", path=tree.path)
 
 
 async def forget(store: Backend, run: Run, prefix: Key) -> Effect:
     """Erase a file, or every file below a prefix, with everything that the storage keeps of them."""
     if not erases(store):
         raise UnsupportedOperationError(
-            f"{named(prefix)}: this backend does not promise that it keeps nothing of a deleted file"
+            "this backend does not promise that it keeps nothing of a deleted file", path=prefix.path
         )
     erased = await run.call(cast("Callable[[Key], Awaitable[DeletedTree]]", store.erase), prefix)
     return Effect(files=erased.files, skipped=erased.skipped, versions_searched=erased.versions_searched)
 
 
 def _nothing_below(prefix: Key) -> AgentMemoryFileNotFoundError:
-    return AgentMemoryFileNotFoundError(f"{named(prefix)}: no files below that name")
+    return AgentMemoryFileNotFoundError("no files below that name", path=prefix.path)
 
 
 Transfer = Callable[..., Coroutine[Any, Any, Effect]]

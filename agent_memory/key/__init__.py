@@ -23,6 +23,7 @@ __all__ = [
     "RESERVED",
     "RULES",
     "TEMPORARY_SUFFIX",
+    "InternalPath",
     "Key",
     "agent_id",
     "decode_segment",
@@ -35,6 +36,16 @@ __all__ = [
 _AGENTS_DIRECTORY = "agent_memory"
 _INTERNAL = f"{RESERVED}/"
 _FALLBACK_NAMES = ("untitled", "x")
+
+
+class InternalPath(str):
+    """The path of a key of this package's own data: an error that carries it is not about a file of the caller.
+
+    Attributes:
+        kind: the directory of the data, such as ``receipts``, or the name of a file without a directory.
+    """
+
+    kind: str
 
 
 class Key:
@@ -100,7 +111,7 @@ class Key:
             # Without the cache: a listing would fill it with names that are not used again.
             key = _new(Key)
             _set_base(key, self.base)
-            _set_path(key, whole)
+            _set_path(key, whole if not self.is_internal else _internal_path(self.base, whole))
             _set_storage(key, f"{self.storage}/{name}" if self.storage else name)
             return key
         try:
@@ -161,7 +172,7 @@ class Key:
         raise AttributeError("keys are immutable")
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _make, (self.base, self.path)
+        return _make, (self.base, str(self.path))
 
 
 _new = object.__new__
@@ -171,9 +182,15 @@ _set_base, _set_path, _set_storage = (Key.__dict__[slot].__set__ for slot in ("b
 def _make(base: str, path: str) -> Key:
     key = _new(Key)
     _set_base(key, base)
-    _set_path(key, path)
+    _set_path(key, path if not base.startswith(RESERVED) else _internal_path(base, path))
     _set_storage(key, f"{base}/{path}" if base and path else base or path)
     return key
+
+
+def _internal_path(base: str, path: str) -> InternalPath:
+    found = InternalPath(path)
+    found.kind = (base + "/" + path).split("/")[1]
+    return found
 
 
 AGENTS: Final = _make(_AGENTS_DIRECTORY, "")

@@ -82,7 +82,7 @@ async def erase_earlier(bucket: Bucket, key: Key) -> int | None:
 def _versions_of(bucket: Bucket, key: Key) -> SupportsVersions:
     store: object = bucket.store
     if not isinstance(store, SupportsVersions):
-        raise UnsupportedOperationError(f"{named(key)}: this store cannot list the versions that it keeps")
+        raise UnsupportedOperationError("this store cannot list the versions that it keeps", path=key.path)
     return store
 
 
@@ -136,7 +136,7 @@ class _Erasing:
         self._has_erased |= not tried.issubset(found)
         told = {kept.name: error for kept, error in errors.items()}
         for name in dict.fromkeys(kept.name for kept in found if kept in tried):
-            still_there = WriteError(f"{named(self._prefix)}: {_STILL_THERE}")
+            still_there = WriteError(_STILL_THERE, path=self._prefix.path)
             self._left.setdefault(name, told.get(name, still_there))
         return len(tried)
 
@@ -150,7 +150,7 @@ class _Erasing:
         """The versions without the latest one of each name; raises `WriteError` if a present file has none."""
         found = await self.versions()
         if not found and await self._bucket.is_file(self._prefix):
-            raise WriteError(f"{named(self._prefix)}: {_NO_VERSIONS}")
+            raise WriteError(_NO_VERSIONS, path=self._prefix.path)
         latest = {kept.name: kept for kept in reversed(found)}
         return [kept for kept in found if kept is not latest[kept.name]]
 
@@ -179,7 +179,7 @@ class _Erasing:
         """Note that these files are still there, unless another error of theirs is known."""
         for file in files:
             still_there = _NO_VERSIONS if file.name not in self._found else _STILL_THERE
-            self._left.setdefault(file.name, WriteError(f"{named(self._prefix)}: {still_there}"))
+            self._left.setdefault(file.name, WriteError(still_there, path=self._prefix.path))
             self._found.add(file.name)
 
     def result(self, searched: bool = True) -> DeletedTree:
@@ -188,7 +188,7 @@ class _Erasing:
             return DeletedTree(len(self._found), 0, searched)
         first = next(iter(self._left.values()))
         done, left = self._paths(self._found - set(self._left)), self._paths(self._left)
-        if not done and not self._has_erased:
+        if self._prefix.is_internal or not (done or self._has_erased):
             raise first
         message = f"{named(self._prefix)}: {len(left)} of {len(self._found)} files were not erased completely: {first}"
         raise PartialOperationError(message, done, left) from first

@@ -121,7 +121,7 @@ def test_of_racing_creators_all_find_one_record(root: Root) -> None:
             feature: Any = sorted(LEAST_RELEASES)[number % 3]
             store = BlockingStore(backends[number])
             store.run(known.use, feature)
-            record = store.run(known.read, None, 0.0)
+            record = store.run(known.read, 0.0)
             assert record
             return record.id
 

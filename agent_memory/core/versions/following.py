@@ -90,7 +90,7 @@ class Following:
             FileOperationError: the record of the store cannot be read, is damaged, or is that of another store.
         """
         try:
-            self._settings(await self._store.permit(call.store, call.run, call.key.path))
+            self._settings(await self._store.permit(call.store, call.run))
         except ReadError as error:
             if call.kind != "append":
                 raise
@@ -98,11 +98,11 @@ class Following:
 
     async def use_receipts(self, call: SettingsCall) -> None:
         """Name receipts in the record of the store before the first one is written."""
-        await self._store.use(call.store, call.run, "receipts", call.key.path)
+        await self._store.use(call.store, call.run, "receipts")
 
     async def any(self, call: SettingsCall) -> VersionSettings | None:
         """Return the settings, also if versions are turned off now; None if they were never on."""
-        return VersionSettings.of(await self._store.read(call.store, call.run, call.key.path, call.started))
+        return VersionSettings.of(await self._store.read(call.store, call.run, call.started))
 
     async def turn(self, call: SettingsCall, limits: Versions | None) -> VersionSettings | None:
         """Turn versions on with the given limits, or off; return the settings.
@@ -121,12 +121,12 @@ class Following:
             return (replace(settings, limits=limits) if settings else VersionSettings.new(limits)).stored_in(record)
 
         is_on = limits is not None
-        record = await self._store.change(call.store, call.run, call.key.path, turned, tries_origins=is_on)
+        record = await self._store.change(call.store, call.run, turned, tries_origins=is_on)
         return VersionSettings.of(record)
 
     async def _current(self, call: SettingsCall) -> VersionSettings | None:
         wanted = self._wanted  # a simultaneous call that turns versions on clears it during the read
-        settings = self._settings(await self._store.permit(call.store, call.run, call.key.path))
+        settings = self._settings(await self._store.permit(call.store, call.run))
         if wanted is not None and (settings is None or settings.limits is None):
             settings = await self.turn(call, wanted)
         self._wanted = None

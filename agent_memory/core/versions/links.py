@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from agent_memory.backend import ABSENT, Backend
+from agent_memory.core.own_trees import about_callers_file
 from agent_memory.core.versions.origin import MadeBy, Origin
 from agent_memory.core.versions.record import Link, records_of_file
 from agent_memory.errors import AgentMemoryError, OutcomeUnknownError
@@ -40,7 +41,8 @@ class Links:
         ids = (before.id if before else None, after.id if after else None)
         link = Link(source.path, target.path, self._by.shortened(), history, *ids)
         name = records_of_file(self._agent, self._secret, target.path).join(link.name)
-        await self._run.call(self._store.write, name, link.to_bytes(), ABSENT)
+        with about_callers_file(source.path, "the rename cannot be recorded"):
+            await self._run.call(self._store.write, name, link.to_bytes(), ABSENT)
         self._names[target] = name
         self._unused.append(name)
 

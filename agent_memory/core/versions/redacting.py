@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import NamedTuple, TypeAlias, cast
 
-from agent_memory.backend import ABSENT, Backend, named, renewed_deadline
+from agent_memory.backend import ABSENT, Backend, renewed_deadline
 from agent_memory.core import tree_flows
 from agent_memory.core.flows import erases
 from agent_memory.core.versions.history import Histories, present
@@ -69,6 +69,8 @@ async def redact(
     erase_earlier = _erase_earlier(store, key)
     file = await _File.of_version(store, run, histories, key, version)
     records = [each for each in file.records if version.startswith(each.record.id)]
+    if not records:  # another process has just erased them
+        raise AgentMemoryFileNotFoundError(f"no version {version!r}", path=key.path)
     best = max(records, key=lambda each: rank(each, ()))
     records += await _copies(histories, file, best)
     still_in: tuple[FileVersion, ...] = ()
@@ -156,7 +158,7 @@ def _refuse_live(states: Iterable[FileVersion], key: Key, version: str) -> None:
 def _erase_earlier(store: object, key: Key) -> Callable[[Key], Awaitable[int | None]]:
     if not erases(store):
         raise UnsupportedOperationError(
-            f"{named(key)}: this backend does not promise that it keeps nothing of a deleted file"
+            "this backend does not promise that it keeps nothing of a deleted file", path=key.path
         )
     return cast("Callable[[Key], Awaitable[int | None]]", store.erase_earlier)
 
