@@ -22,9 +22,9 @@ from agent_memory.cli.settings import (
     pass_settings,
 )
 from agent_memory.cli.transfer import copied_file, finish, unnameable, with_dry_run, with_overwrite
+from agent_memory.core.one_file import fails_alone
 from agent_memory.errors import AgentMemoryError, InvalidAgentIdError
 from agent_memory.service import AgentMemoryService
-from agent_memory.tools._each_file import fails_alone
 
 
 @click.command(cls=Command)

@@ -21,10 +21,10 @@ from agent_memory.cli.settings import Access, Command, Settings, pass_settings
 from agent_memory.cli.steps import reported
 from agent_memory.cli.store_facts import StoreFacts, store_facts, tracked_by_git
 from agent_memory.cli.two_processes import tried_in_two_processes
+from agent_memory.core.one_file import fails_alone
 from agent_memory.errors import AgentMemoryError, FileOperationError
 from agent_memory.key import RESERVED
 from agent_memory.registry import broken_plugins, installed_backends
-from agent_memory.tools._each_file import fails_alone
 
 if TYPE_CHECKING:
     from rich.table import Table

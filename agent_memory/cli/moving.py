@@ -12,11 +12,11 @@ from typing import Any, Final, TypeVar
 from agent_memory.backend import ABSENT, ANY
 from agent_memory.cli.folder import Blocks
 from agent_memory.cli.output import Exit, code_of, document_of, message_of, progress
+from agent_memory.core.one_file import fails_alone
 from agent_memory.errors import AgentMemoryError, FileAlreadyExistsError, FileOperationError
 from agent_memory.key import Key
 from agent_memory.memory import AgentMemory
 from agent_memory.reading.reader import Reader
-from agent_memory.tools._each_file import fails_alone
 
 T = TypeVar("T")
 _AT_ONCE = 8

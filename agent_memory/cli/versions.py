@@ -15,13 +15,14 @@ from agent_memory.cli.output import Exit, counted, moment, note, printable, show
 from agent_memory.cli.paths import memory_path
 from agent_memory.cli.settings import Access, Command, Settings, pass_settings
 from agent_memory.cli.side_by_side import lines_of, show_side_by_side
+from agent_memory.core.one_file import fails_alone
 from agent_memory.core.versions.origin import MadeBy
 from agent_memory.core.versions.settings import Versions
 from agent_memory.core.versions.states import FileVersion
 from agent_memory.errors import AgentMemoryError, AgentMemoryFileNotFoundError, FileTooLargeError
 from agent_memory.key.quoting import field
 from agent_memory.memory import AgentMemory
-from agent_memory.tools._each_file import fails_alone, reason_of
+from agent_memory.tools._each_file import reason_of
 
 _SHOWN = 20
 

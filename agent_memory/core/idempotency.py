@@ -29,13 +29,13 @@ from agent_memory.backend import (
 )
 from agent_memory.core import tree_flows
 from agent_memory.core.flows import Effect, read_if_present
+from agent_memory.core.one_file import fails_alone
 from agent_memory.core.receipts import SKEW_SECONDS, CallFacts, IdempotencyKey, Receipt, receipt_key, receipts_of
 from agent_memory.core.sweeping import Sweep
 from agent_memory.errors import (
     AgentMemoryError,
     ConflictError,
     FileAlreadyExistsError,
-    FileTooLargeError,
     OutcomeUnknownError,
     ReadError,
     UnsupportedOperationError,
@@ -266,8 +266,10 @@ async def forget_receipts(call: IdempotentCall) -> None:
     async def names_it(key: Key) -> bool:
         try:
             snapshot = await read_if_present(store, run, key)
-        except FileTooLargeError:
-            return True
+        except AgentMemoryError as error:
+            if not fails_alone(error):
+                raise
+            return True  # it may name any file
         return snapshot is not None and _names(key, snapshot.data, call.key.path)
 
     await tree_flows.forget_each(store, run, directory, names_it)

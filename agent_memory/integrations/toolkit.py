@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from importlib import metadata
 from typing import Any, NoReturn, TypeAlias, TypeVar
 
+from agent_memory.core.one_file import fails_alone
 from agent_memory.core.sync_facade import step, sync_facade
 from agent_memory.errors import (
     DISTRIBUTION,
@@ -23,7 +24,7 @@ from agent_memory.integrations._segments import record_segment, segment_text
 from agent_memory.memory import AgentMemory, AsyncAgentMemory, WriteResult
 from agent_memory.reading.lines import MARK, MAX_LINE, backwards, forwards
 from agent_memory.reading.reader import Reader
-from agent_memory.tools._each_file import LeftOut, each_file, fails_alone, reason_of
+from agent_memory.tools._each_file import LeftOut, each_file, reason_of
 
 __all__ = [
     "AnyMemory", "Records", "append_records", "async_view", "checked_id", "each_file", "from_json", "known_text",

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Final, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
-from agent_memory.errors import (
-    AgentMemoryError,
-    AgentMemoryFileNotFoundError,
-    FileOperationError,
-    OutcomeUnknownError,
-)
+from agent_memory.core.one_file import fails_alone
+from agent_memory.errors import AgentMemoryError, AgentMemoryFileNotFoundError
 from agent_memory.memory import AsyncAgentMemory
 
 Item = TypeVar("Item")
 T = TypeVar("T")
-_OF_A_FILE: Final = frozenset(
-    {errno.EINVAL, errno.EIO, errno.ELOOP, errno.ENAMETOOLONG, errno.ENODEV, errno.ENXIO, errno.EOPNOTSUPP}
-)
-_KINDS: Final = (PermissionError, FileNotFoundError, IsADirectoryError, NotADirectoryError)
 
 
 class LeftOut(NamedTuple):
@@ -27,18 +18,6 @@ class LeftOut(NamedTuple):
 
     path: str
     reason: str
-
-
-def fails_alone(error: Exception) -> bool:
-    """Whether an error is about one file, so that the call can continue; else the storage itself fails."""
-    if isinstance(error, FileOperationError):
-        cause = error.__cause__
-        return not isinstance(error, OutcomeUnknownError) and (cause is None or _is_of_a_file(cause))
-    return isinstance(error, AgentMemoryError) or _is_of_a_file(error)
-
-
-def _is_of_a_file(error: BaseException) -> bool:
-    return isinstance(error, _KINDS) or (isinstance(error, OSError) and error.errno in _OF_A_FILE)
 
 
 def reason_of(error: AgentMemoryError) -> str:

@@ -11,11 +11,11 @@ import pytest
 
 from agent_memory import AgentMemory, AsyncAgentMemory, FileOperationError, OperationDenied, ReadError
 from agent_memory.backend import ANY, ReadWhen, Snapshot
+from agent_memory.core.one_file import fails_alone
 from agent_memory.hookspecs import Operation, hookimpl
 from agent_memory.integrations.toolkit import known_text, read_each, record_segment, step, sync_view
 from agent_memory.key import Key
 from agent_memory.tools import AsyncMemorySearch, MemorySearch, MemoryTool
-from agent_memory.tools._each_file import fails_alone
 from agent_memory.tools._toolset import Toolset
 from agent_memory_memory import MemoryBackend
 from tests.support.bad_files import BINARY, GOOD, LARGE, LOCKED, WORD, make_bad_files, unprivileged_directory

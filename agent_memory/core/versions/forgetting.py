@@ -29,11 +29,19 @@ class Forgotten(NamedTuple):
 
 
 async def to_forget(store: Backend, run: Run, histories: Histories, path: str) -> Forgotten:
-    """Find the histories of the files whose last name is at or below a path; call it before the files are erased."""
+    """Find the histories of the files whose last name is at or below a path; call it before the files are erased.
+
+    Raises:
+        FileOperationError: the storage fails to read a record that may be of one of these files. Unreadable records of
+            other files are no error if ``path`` is a present file.
+    """
     keys = [entry.key for entry in await histories.entries()]
-    links = await histories.read_links([key for key in keys if is_link(key.name)])
+    links = await histories.read_links(of_renames := [key for key in keys if is_link(key.name)])
+    histories.require_read(of_renames)
     records = [each.record for each in await histories.read([key for key in keys if not is_link(key.name)])]
     names, last = _names(records, links)
+    if (others := histories.unreadable_of_others(last)) and not await present(store, run, histories.key(path)):
+        histories.require_read(others)
     candidates = {history for history, name in last.items() if is_at_or_below(name, path)}
 
     async def lives_elsewhere(history: str) -> str | None:
@@ -61,6 +69,7 @@ async def forget_records(store: Backend, run: Run, histories: Histories, forgott
     async def is_meant(key: Key) -> bool:
         if is_link(key.name):
             link = next(iter(await histories.read_links([key])), None)
+            histories.require_read([key])
             if link is None or link.history:
                 return link is None or link.history in forgotten.histories
             is_needed = any(is_at_or_below(name, link.source) for name in forgotten.others)

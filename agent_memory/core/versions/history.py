@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from contextlib import suppress
 from typing import Final, NamedTuple
 
 from agent_memory.backend import Backend, Entry, Snapshot, renewed_deadline
 from agent_memory.core import tree_flows
 from agent_memory.core.flows import keeps_origins
+from agent_memory.core.one_file import fails_alone
 from agent_memory.core.versions.live import read_with_origin
 from agent_memory.core.versions.origin import Origin
 from agent_memory.core.versions.record import (
@@ -23,7 +24,7 @@ from agent_memory.core.versions.record import (
     records_of_file,
 )
 from agent_memory.core.versions.states import Chain, FileVersion, Kept, real
-from agent_memory.errors import AgentMemoryFileNotFoundError, ReadError
+from agent_memory.errors import AgentMemoryError, AgentMemoryFileNotFoundError, ReadError
 from agent_memory.key import Key, is_at_or_below
 from agent_memory.runtime.run import Run
 
@@ -56,6 +57,7 @@ class Histories:
         self._agent = agent
         self._secret = secret
         self._left_out: set[Key] = set()
+        self._unreadable: dict[Key, AgentMemoryError] = {}
         self._told = False
 
     async def versions(self, key: Key, limit: int | None, after: str | None) -> tuple[FileVersion, ...]:
@@ -71,6 +73,7 @@ class Histories:
         versions = (await self.chain(key)).versions
         ids = [version.id for version in versions]
         if after not in ids:
+            self.require_read(self._unreadable)
             raise AgentMemoryFileNotFoundError(f"no version {after!r}", path=key.path)
         start = ids.index(after) + 1
         return versions[start : None if limit is None else start + limit]
@@ -124,6 +127,7 @@ class Histories:
         """
         names = [each.key for each in await self._names(key, live[0] if live else None) if each.name.is_of(version)]
         if not (found := await self.read(names)):
+            self.require_read(self._unreadable)  # the version may be in one of them, or lead through it
             raise AgentMemoryFileNotFoundError(f"no version {version!r}", path=key.path)
         return found
 
@@ -182,14 +186,12 @@ class Histories:
         return [link for link in await self.read_links(found) if is_at_or_below(path, link.target)]
 
     async def read_links(self, names: Iterable[Key]) -> list[Link]:
-        """Read the records of renames, the latest first; those that are deleted now or damaged are left out."""
+        """Read the records of renames, the latest first; otherwise as `read`."""
 
         async def read(name: Key) -> Link | None:
-            with renewed_deadline(self._run.now()):
-                if (snapshot := await _end(self._store, self._run, name, MOST_FACTS)) is None:
-                    return None
+            snapshot = await self._end_of(name, MOST_FACTS)
             try:
-                return Link.parse(name, snapshot.data)
+                return Link.parse(name, snapshot.data) if snapshot else None
             except ReadError:
                 self._left_out.add(name)
                 return None
@@ -199,13 +201,26 @@ class Histories:
         return sorted(found, key=lambda link: link.by.time, reverse=True)
 
     async def read(self, names: Iterable[Key]) -> list[Kept]:
-        """Read records; those that are deleted at this moment or damaged are left out, and leftovers are not."""
+        """Read records, also leftovers; those that are deleted now, damaged or unreadable are left out.
+
+        The storage's failure that is not about one record is raised.
+        """
         found = await self._run.map(self._facts, list(names), tree_flows.AT_ONCE)
         self._tell()
         return [each for each in found if each]
 
+    def require_read(self, names: Iterable[Key]) -> None:
+        """Raise if the storage failed to read one of these records: an erasing call needs the facts in it."""
+        if error := next((self._unreadable[name] for name in names if name in self._unreadable), None):
+            raise error
+
+    def unreadable_of_others(self, histories: Container[str]) -> list[Key]:
+        """The records that the storage failed to read, without those of some histories, and without links."""
+        parsed = [(key, Name.parse(key.name)) for key in self._unreadable]
+        return [key for key, name in parsed if name and name.history not in histories]
+
     def is_left_out(self, key: Key, path: str) -> bool:
-        """Whether a record of a file with this path was damaged, and so left out: its directory names its file."""
+        """Whether a record of a file with this path was left out: its directory names its file."""
         return key in self._left_out and key.is_below(records_of_file(self._agent, self._secret, path))
 
     def _tell(self) -> None:
@@ -213,7 +228,9 @@ class Histories:
         if self._left_out and not self._told:
             self._told = True
             first = min(self._left_out).name
-            _log.warning("%d records of versions are damaged, and left out; one is %a", len(self._left_out), first)
+            _log.warning(
+                "%d records of versions are damaged or unreadable, and left out; one is %a", len(self._left_out), first
+            )
 
     async def live_ids(self, paths: Iterable[str]) -> set[str]:
         """The ids of the present states of some files."""
@@ -225,10 +242,20 @@ class Histories:
 
         return set(filter(None, await self._run.map(live, list(dict.fromkeys(paths)), tree_flows.AT_ONCE)))
 
+    async def _end_of(self, name: Key, size: int = LAST_BYTES) -> Snapshot | None:
+        """As `_end`; None also if the storage fails to read this record, but not others."""
+        try:
+            with renewed_deadline(self._run.now()):
+                return await _end(self._store, self._run, name, size)
+        except AgentMemoryError as error:
+            if not fails_alone(error):
+                raise
+            self._left_out.add(name)
+            self._unreadable[name] = error
+            return None
+
     async def _facts(self, name: Key) -> Kept | None:
-        with renewed_deadline(self._run.now()):
-            snapshot = await _end(self._store, self._run, name)
-        if snapshot is None:
+        if (snapshot := await self._end_of(name)) is None:
             return None
         try:
             record = Record.parse(name, snapshot.data, snapshot.size)

@@ -136,6 +136,7 @@ class _File(NamedTuple):
         in_history = [each for each in keys if (name := Name.parse(each.name)) and name.history == history]
         links = await histories.read_links([each for each in keys if is_link(each.name)])
         records = await histories.read(in_history)
+        histories.require_read([*in_history, *filter(lambda each: is_link(each.name), keys)])
         names = {key.path: None, **{each.record.path: None for each in records}}
         for link in reversed(links):
             if link.history == history:

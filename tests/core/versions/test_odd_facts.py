@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -14,11 +15,14 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from agent_memory import AgentMemory, AgentMemoryError, Versions
+from agent_memory import AgentMemory, AgentMemoryError, ReadError, Versions
+from agent_memory.backend import Snapshot, translating
 from agent_memory.core.store_record import StoreRecord
 from agent_memory.core.versions.origin import Origin
 from agent_memory.core.versions.record import records_of_file
 from agent_memory.core.versions.settings import VersionSettings
+from agent_memory.key import Key
+from agent_memory_local import LocalBackend
 from tests.support.odd_facts import SIXTY_MB, WHOLE_FILES, odd_lists, odd_objects
 
 _ORIGIN = "user.agent_memory.origin"
@@ -182,6 +186,102 @@ def test_odd_records_are_told_once(store: Path, caplog: pytest.LogCaptureFixture
     with opened(store) as memory, caplog.at_level(logging.WARNING, "agent_memory"):
         assert [each.path for each in memory.versions.list("new odd.md")] == ["new odd.md"]
         assert [each.message[:2] for each in caplog.records if "left out" in each.message] == ["1 "]
+
+
+# Records that the storage fails to read
+
+
+@pytest.fixture
+def unreadable(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """The names, in the storage, of files that the storage fails to read."""
+    names: set[str] = set()
+    read = LocalBackend.read
+
+    def failing_read(self: LocalBackend, key: Key, *args: Any, **options: Any) -> Snapshot:
+        if key.storage in names:
+            with translating(key, ReadError, OSError):
+                raise PermissionError(errno.EACCES, "Permission denied")
+        return read(self, key, *args, **options)
+
+    monkeypatch.setattr(LocalBackend, "read", failing_read)
+    return names
+
+
+def test_an_unreadable_record_or_receipt_stops_no_call_on_another_file(store: Path, unreadable: set[str]) -> None:
+    old = time.time() - 2 * 86_400
+    receipts = list((store / ".agent-memory/receipts/-").iterdir())
+    for name in receipts:
+        os.utime(name, (old, old))  # a sweep reads it
+    odd = [each for each in facts_below(store, "odd.md") if not each.name.startswith("link-")]
+    odd += [each for each in receipts if json.loads(each.read_bytes())["path"] == "odd.md"]
+    unreadable |= {each.relative_to(store).as_posix() for each in odd}
+    assert len(unreadable) == 2
+    use_another_file(store)
+
+
+def test_an_unreadable_record_is_left_out_of_its_files_versions_and_told_once(
+    store: Path, unreadable: set[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    with opened(store) as memory:
+        ids = [each.id for each in memory.versions("new odd.md")]
+        for file in (*facts_below(store, "odd.md"), *facts_below(store, "new odd.md")):
+            unreadable.add(file.relative_to(store).as_posix())
+            with caplog.at_level(logging.WARNING, "agent_memory"):
+                assert ids[0] in [each.id for each in memory.versions("new odd.md")]
+                assert {each.path for each in memory.versions()} >= {"other.md", "new other.md"}
+                memory.undo(actor="bob")
+            told = [each.message[:2] for each in caplog.records if "left out" in each.message]
+            assert told == ["1 "] * (2 if file.name.startswith("link-") else 3)  # not all versions need the links
+            caplog.clear()
+            unreadable.clear()
+
+
+def test_a_version_that_cannot_be_read_is_an_error_about_its_file(store: Path, unreadable: set[str]) -> None:
+    with opened(store) as memory:
+        earlier = memory.versions("new odd.md")[1]
+        unreadable |= {each.relative_to(store).as_posix() for each in facts_below(store, "new odd.md")}
+        with pytest.raises(ReadError, match=r"^'new odd\.md': .*Permission denied"):
+            memory.read_version("new odd.md", earlier.id)
+
+
+@pytest.mark.parametrize("call", ["redact", "forget", "forget the directory"])
+def test_an_erasing_call_is_refused_if_a_record_that_it_needs_cannot_be_read(
+    store: Path, unreadable: set[str], call: str
+) -> None:
+    with opened(store) as memory:
+        memory.rename("new odd.md", "d/odd.md")
+        earlier = memory.versions("d/odd.md")[1]
+        links = [each for each in facts_below(store, "d/odd.md") if each.name.startswith("link-")]
+        unreadable |= {each.relative_to(store).as_posix() for each in links}
+        path = "d" if call == "forget the directory" else "d/odd.md"
+        with pytest.raises(ReadError, match=rf"^'{path}': "):
+            memory.redact(path, earlier.id, reason="a reason") if call == "redact" else memory.forget(path)
+        unreadable.clear()
+        assert memory.read("d/odd.md") == "34"
+        assert len(memory.versions("d/odd.md")) == 3
+
+
+def test_forgetting_a_directory_is_refused_if_an_unreadable_record_may_be_of_a_file_below(
+    store: Path, unreadable: set[str]
+) -> None:
+    with opened(store) as memory:
+        memory.write("d/gone.md", "secret")
+        memory.write("d/there.md", "1")
+        memory.delete("d/gone.md")
+        unreadable |= {each.relative_to(store).as_posix() for each in facts_below(store, "d/gone.md")}
+        with pytest.raises(ReadError, match=r"^'d': the records of earlier versions: .*Permission denied"):
+            memory.forget("d")
+        memory.forget("d/there.md")
+        memory.forget("")
+    assert not list((store / ".agent-memory").glob("versions/-/*"))
+
+
+def test_forgetting_a_file_erases_a_receipt_that_cannot_be_read(store: Path, unreadable: set[str]) -> None:
+    receipts = list((store / ".agent-memory/receipts/-").iterdir())
+    unreadable |= {each.relative_to(store).as_posix() for each in receipts}
+    with opened(store) as memory:
+        memory.forget("new odd.md")
+    assert [each for each in receipts if each.exists()] == []
 
 
 def test_forgetting_a_file_erases_its_damaged_records(store: Path) -> None:
