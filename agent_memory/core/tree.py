@@ -17,6 +17,7 @@ from agent_memory.core import editing, flows, part_flows, tree_flows
 from agent_memory.core.flows import Effect
 from agent_memory.core.idempotency import RECEIPT_SECONDS, Once, apply_once, finished_receipt, forget_receipts
 from agent_memory.core.listed_part import WHOLE, ListedPart, checked_count
+from agent_memory.core.one_file import attempt_each, raise_failed
 from agent_memory.core.operation import Call, Content, Flow
 from agent_memory.core.precondition import (
     BY_MISSING,
@@ -33,6 +34,7 @@ from agent_memory.core.results import RecordedResult, TreeResult, WriteResult
 from agent_memory.core.versioned_tree import VersionedTree
 from agent_memory.core.versions.undo import Range
 from agent_memory.errors import (
+    AgentMemoryError,
     AgentMemoryFileNotFoundError,
     InvalidContentError,
     InvalidPathError,
@@ -115,16 +117,14 @@ class Tree(VersionedTree):
         if isinstance(paths, str):
             raise TypeError("paths must be an iterable of paths, not a str")
 
-        async def one(path: str) -> dict[str, T]:
-            try:
-                return {path: await read(run, path)}
-            except AgentMemoryFileNotFoundError:
-                if missing_ok:
-                    return {}
-                raise
-
-        found = await run.map(one, tuple(dict.fromkeys(paths)), tree_flows.AT_ONCE)
-        return {path: content for each in found for path, content in each.items()}
+        names = tuple(dict.fromkeys(paths))
+        failed: dict[str, AgentMemoryError] = {}
+        at_once = partial(run.map, limit=tree_flows.AT_ONCE)
+        found = await attempt_each(at_once, partial(read, run), names, failed)
+        if missing_ok:
+            failed = {path: e for path, e in failed.items() if not isinstance(e, AgentMemoryFileNotFoundError)}
+        raise_failed(failed, names)
+        return found
 
     async def scan(self, run: Run, path: str, work: Callable[[Reader], Awaitable[T]]) -> T:
         results: list[T] = []

@@ -139,8 +139,11 @@ class AgentMemoryMemoryService(BaseMemoryService):
         paths = [path for path, data in files.items() if any(each.id == memory_id for each in _records(data))]
         if paths:
             await kit.append_records(self._memory, f"{directory}/{_DELETED}", [{"id": memory_id}])
-        for path in paths:
+
+        async def remove(path: str) -> None:
             await self._memory.edit_bytes(path, partial(_without, memory_id), missing=b"")
+
+        await kit.done_each(self._memory, remove, paths)
 
     async def _files(self, directory: str) -> dict[str, bytes]:
         entries = await self._memory.list(directory, recursive=False)

@@ -10,6 +10,7 @@ from agent_memory.integrations.toolkit import (
     AnyMemory,
     async_view,
     checked_id,
+    done_each,
     known_text,
     mapped_errors,
     record_segment,
@@ -34,13 +35,13 @@ class AgentMemoryByteStore(BaseStore[str, bytes]):
     Each value is one file in the top directory of the memory, byte for byte. Its name is the key, encoded by
     `agent_memory.encode_segment`; a key over 240 bytes is kept in ``.texts/``, also after its value is deleted.
     A key may be any str. A plain file that another program puts there is a value too. The calls change several files
-    concurrently, not in one step: after an error some may be changed.
+    concurrently, not in one step: what one file cannot do stops no other one, unless the storage itself fails.
 
     Args:
         memory: the tree of the values.
 
     Raises `InvalidKeyException` if the memory is a subtree with so long a path that there is no room for the key;
-    otherwise the errors of `AgentMemory`.
+    otherwise the errors of `AgentMemory`, or `PartialOperationError` if several files failed.
     """
 
     def __init__(self, memory: AnyMemory) -> None:
@@ -96,12 +97,13 @@ async def _get(memory: AsyncAgentMemory, keys: Sequence[str]) -> list[bytes | No
 
 
 async def _set(memory: AsyncAgentMemory, pairs: Sequence[tuple[str, bytes]]) -> None:
-    async def write(pair: tuple[str, bytes]) -> None:
-        await memory.write(await record_segment(memory, pair[0]), pair[1])
+    async def write(path: str) -> None:
+        key, value = values[path]
+        await memory.write(await record_segment(memory, key), value)
 
-    values = {checked_id("a key", key): value for key, value in pairs}
+    values = {encode_segment(checked_id("a key", key)): (key, value) for key, value in pairs}
     with _errors():
-        await memory._map(write, values.items())
+        await done_each(memory, write, values)
 
 
 async def _delete(memory: AsyncAgentMemory, keys: Sequence[str]) -> None:
@@ -110,7 +112,7 @@ async def _delete(memory: AsyncAgentMemory, keys: Sequence[str]) -> None:
             await memory.delete(path)
 
     with _errors():
-        await memory._map(delete, dict.fromkeys(_paths(keys)))
+        await done_each(memory, delete, _paths(keys))
 
 
 async def _keys(memory: AsyncAgentMemory, prefix: str | None) -> list[str]:

@@ -6,11 +6,13 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from itertools import takewhile
 from math import inf
 from typing import Any, TypedDict
 
-from agent_memory.errors import AgentMemoryFileNotFoundError, InvalidPathError, ReadError
+from agent_memory.core.one_file import attempt_each, raise_failed
+from agent_memory.errors import AgentMemoryError, AgentMemoryFileNotFoundError, InvalidPathError, ReadError
 from agent_memory.integrations.toolkit import (
     AnyMemory,
     async_view,
@@ -96,10 +98,12 @@ async def _batch(memory: AsyncAgentMemory, ops: Iterable[Op]) -> list[Result]:
     checked = [_checked(op) for op in ops]
     gets = [_path(op) for op in checked if isinstance(op, GetOp)]
     puts = {_path(op): op for op in checked if isinstance(op, PutOp)}
+    failed: dict[str, AgentMemoryError] = {}
     with mapped_errors({InvalidPathError: lambda error: InvalidNamespaceError(str(error))}):
-        found = await memory.read_many(gets, missing_ok=True, bytes=True)
+        found = await attempt_each(memory._map, partial(_record, memory), dict.fromkeys(gets), failed)
         results = [await _result(memory, op, found) for op in checked]
-        await memory._map(put, puts)
+        await attempt_each(memory._map, put, puts, failed)
+        raise_failed(failed, [*gets, *puts])
     return results
 
 
@@ -124,7 +128,18 @@ def _directory(namespace: Sequence[str]) -> str:
     return "/".join(map(encode_segment, namespace))
 
 
-async def _result(memory: AsyncAgentMemory, op: Op, found: Mapping[str, bytes]) -> Result:
+async def _record(memory: AsyncAgentMemory, path: str) -> _ItemRecord | None:
+    """The record of a file; None without a file."""
+    try:
+        data = await memory.read_bytes(path)
+    except AgentMemoryFileNotFoundError:
+        return None
+    if (record := _parsed(data)) is None:
+        raise ReadError("the file holds no item", path=path)
+    return record
+
+
+async def _result(memory: AsyncAgentMemory, op: Op, found: Mapping[str, _ItemRecord | None]) -> Result:
     if isinstance(op, GetOp):
         return _item(op, found.get(_path(op)))
     if isinstance(op, SearchOp):
@@ -132,12 +147,9 @@ async def _result(memory: AsyncAgentMemory, op: Op, found: Mapping[str, bytes]) 
     return await _namespaces(memory, op) if isinstance(op, ListNamespacesOp) else None
 
 
-def _item(op: GetOp, data: bytes | None) -> Item | None:
-    if data is None:
-        return None
-    record = _parsed(data)
+def _item(op: GetOp, record: _ItemRecord | None) -> Item | None:
     if record is None:
-        raise ReadError("the file holds no item", path=_path(op))
+        return None
     return Item(key=op.key, namespace=tuple(op.namespace), **record)
 
 

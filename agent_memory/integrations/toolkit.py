@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from importlib import metadata
 from typing import Any, NoReturn, TypeAlias, TypeVar
 
-from agent_memory.core.one_file import fails_alone
+from agent_memory.core.one_file import attempt_each, fails_alone, raise_failed
 from agent_memory.core.sync_facade import step, sync_facade
 from agent_memory.errors import (
     DISTRIBUTION,
@@ -27,8 +27,8 @@ from agent_memory.reading.reader import Reader
 from agent_memory.tools._each_file import LeftOut, each_file, reason_of
 
 __all__ = [
-    "AnyMemory", "Records", "append_records", "async_view", "checked_id", "each_file", "from_json", "known_text",
-    "last_records", "mapped_errors", "read_each", "record_segment", "records", "segment_text", "step", "sync_facade",
+    "AnyMemory", "Records", "append_records", "async_view", "checked_id", "done_each", "each_file", "from_json",
+    "known_text", "last_records", "mapped_errors", "read_each", "record_segment", "records", "segment_text", "step", "sync_facade",
     "sync_view", "to_json", "unusable", "warn_left_out", "without_mark",
 ]  # fmt: skip
 
@@ -219,6 +219,16 @@ async def read_each(memory: AsyncAgentMemory, paths: Iterable[str]) -> dict[str,
     found = await each_file(memory, memory.read_bytes, paths, left_out)
     warn_left_out(left_out)
     return dict(found)
+
+
+async def done_each(
+    memory: AsyncAgentMemory, function: Callable[[str], Awaitable[object]], paths: Iterable[str]
+) -> None:
+    """Call a function for each path, also after one failed; errors as `agent_memory.core.one_file.raise_failed`."""
+    failed: dict[str, AgentMemoryError] = {}
+    names = list(dict.fromkeys(paths))
+    await attempt_each(memory._map, function, names, failed)
+    raise_failed(failed, names)
 
 
 def warn_left_out(left_out: Sequence[LeftOut]) -> None:

@@ -90,12 +90,15 @@ class AgentMemory(View):
     ) -> dict[str, str] | dict[str, bytes]:
         """Read several files and return their contents by path; over a network 16 files concurrently.
 
-        Each file is a separate operation. The first error ends the call and is raised; errors as `read`.
+        Each file is a separate operation. All files are tried, unless the storage itself fails; errors as `read`.
 
         Args:
             paths: the files.
             missing_ok: whether a missing file is left out of the result instead of being an error.
             bytes: whether to return bytes instead of text.
+
+        Raises:
+            PartialOperationError: several files could not be read; ``left`` names them.
         """
         if bytes:
             return step(self._tree.read_many(self._run, paths, self._tree.read, missing_ok))
