@@ -62,6 +62,7 @@ class UnreservedTree(Tree):
     async def _marked(self, flow: Flow, call: Call) -> Effect:
         if call.run.now() >= self.looked.at + SECONDS:
             path = self.marked.path
+            await self.versions.use(call, "no-conversation")
             await call.run.call(call.store.write, _mark(call.agent, path), path.encode(), when=ANY)
             self.looked.at = call.run.now()
         return await flow(call)
@@ -124,9 +125,17 @@ async def marks_above(tree: Tree, run: Run, directories: tuple[str, ...]) -> lis
 
 
 async def take_back(tree: Tree, run: Run, paths: list[str]) -> None:
-    """Delete the marks of directories."""
+    """Delete the marks of directories.
+
+    Raises:
+        OperationDenied: the view is read-only.
+        UnsupportedOperationError: this release may not change the store.
+    """
+    if not tree.writable:
+        raise OperationDenied("this view is read-only")
 
     async def flow(call: Call) -> Effect:
+        await tree.versions.permit(call)  # the operation changes no file of the tree, so it does not ask itself
         for path in paths:
             with suppress(AgentMemoryFileNotFoundError):  # another process took it back
                 await call.run.call(call.store.delete, _mark(call.agent, path))

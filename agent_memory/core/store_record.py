@@ -19,13 +19,18 @@ from agent_memory.backend import store_id
 from agent_memory.backend._store_id import record_fields
 from agent_memory.errors import DISTRIBUTION, ReadError, UnsupportedOperationError
 
-Feature: TypeAlias = Literal["audit", "receipts", "versions"]
+Feature: TypeAlias = Literal["audit", "no-conversation", "receipts", "versions"]
 FORMAT: Final = 1
 """The layout of the internal files that this release reads and writes."""
-LEAST_RELEASES: Final[Mapping[str, str]] = {"audit": "0.1", "receipts": "0.1", "versions": "0.1"}
+LEAST_RELEASES: Final[Mapping[str, str]] = {
+    "audit": "0.1",
+    "no-conversation": "0.1",
+    "receipts": "0.1",
+    "versions": "0.1",
+}
 """The features that this release knows, each with the first release that knew it."""
-_FROM_THE_BEGINNING: Final[Feature] = "receipts"
-"""Any call may bring an idempotency key, also one whose credentials may not change the record (`s3-policy --agent`)."""
+_FROM_THE_BEGINNING: Final[tuple[Feature, ...]] = ("no-conversation", "receipts")
+"""Any call may bring an idempotency key or a mark, also with credentials that may not change the record."""
 _NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 _RELEASE: Final = re.compile(r"\d{1,6}(?:\.\d{1,6}){0,3}")
 _MOST_NAMES: Final = 100
@@ -53,8 +58,8 @@ class StoreRecord:
     @staticmethod
     def new() -> StoreRecord:
         """Return the record of a store that has none, with a new id."""
-        record = StoreRecord(secrets.token_hex(12), frozenset(), LEAST_RELEASES[_FROM_THE_BEGINNING])
-        return record.using(_FROM_THE_BEGINNING)
+        least = max((LEAST_RELEASES[feature] for feature in _FROM_THE_BEGINNING), key=_numbers)
+        return StoreRecord(secrets.token_hex(12), frozenset(_FROM_THE_BEGINNING), least)
 
     def using(self, feature: Feature, settings: object = None) -> StoreRecord:
         """Return the record with one more feature in use; ``settings`` replaces the feature's settings."""

@@ -193,7 +193,7 @@ class Tree(VersionedTree):
             return flow
 
         async def applied_once(c: Call) -> Effect:
-            await self.versions.use_receipts(c)
+            await self.versions.use(c, "receipts")
             return await apply_once(c, flow, once, arguments)
 
         return applied_once

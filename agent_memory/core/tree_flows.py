@@ -19,6 +19,7 @@ from agent_memory.backend import (
     Snapshot,
     by_path,
     content_sha256,
+    named,
     not_found,
     raise_failures,
     renewed_deadline,

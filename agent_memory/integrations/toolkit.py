@@ -28,7 +28,8 @@ from agent_memory.tools._each_file import LeftOut, each_file, reason_of
 
 __all__ = [
     "AnyMemory", "Records", "append_records", "async_view", "checked_id", "done_each", "each_file", "from_json",
-    "known_text", "last_records", "mapped_errors", "read_each", "record_segment", "records", "segment_text", "step", "sync_facade",
+    "known_text", "last_records", "mapped_errors", "read_each", "record_segment", "records", "segment_text", "step",
+    "sync_facade",
     "sync_view", "to_json", "unusable", "warn_left_out", "without_mark",
 ]  # fmt: skip
 

@@ -39,7 +39,8 @@ def test_the_record_is_shown(run: Run, store: Path) -> None:
     facts = json.loads((store / ".agent-memory" / "store.json").read_text())
     document = json.loads(run("--url", "store", "--json", "doctor", "--rounds", "1").stdout)
     assert document["store"] == {
-        "id": facts["id"], "format": 1, "features": ["receipts", "versions"], "least_release": "0.1", "problem": None,
+        "id": facts["id"], "format": 1,
+        "features": ["no-conversation", "receipts", "versions"], "least_release": "0.1", "problem": None,
     }  # fmt: skip
     assert document["healthy"] is True
     shown = run("--url", "store", "doctor", "--rounds", "1").stdout

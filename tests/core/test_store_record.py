@@ -28,6 +28,7 @@ from agent_memory import (
 from agent_memory.audit import LogLocation
 from agent_memory.backend import ANY, STORE_RECORD, ETag, Key, NewOrigin, ReadWhen, Snapshot, WriteWhen
 from agent_memory.conversation import ConversationMemory, Message
+from agent_memory.conversation.marks import take_back_marks
 from agent_memory.core.blocking import BlockingStore
 from agent_memory.core.known_store import FOLLOW_SECONDS, KnownStore
 from agent_memory.core.store_record import LEAST_RELEASES, StoreRecord, release
@@ -64,11 +65,22 @@ def audited(backend: Any) -> AgentMemory:
     return AgentMemory.open(backend, plugins=[AuditPlugin(LogLocation.below(backend), required=True)])
 
 
+def marked(memory: AgentMemory) -> None:
+    """Let a tool without a conversation write a file, and with it a mark."""
+    answer = MemoryTool(memory, conversation=False).call(
+        {"command": "create", "path": "/memories/n.md", "file_text": "x"}
+    )
+    if answer.is_error:
+        raise UnsupportedOperationError(answer.output)
+
+
 FIRST_USES: dict[str, Callable[[Any], object]] = {
     "receipts": lambda backend: AgentMemory.open(backend).once("k").append("a.md", "x"),
     "versions": lambda backend: AgentMemory.open(backend, versions=Versions()).write("a.md", "x"),
     "audit": lambda backend: audited(backend).write("a.md", "x"),
+    "no-conversation": lambda backend: marked(AgentMemory.open(backend)),
 }
+FROM_THE_BEGINNING = {"no-conversation", "receipts"}
 
 
 @pytest.mark.parametrize("feature", FIRST_USES)
@@ -79,7 +91,7 @@ def test_the_record_is_the_first_internal_file_and_names_the_feature(feature: st
     found = facts(backend)
     assert found["format"] == 1
     assert re.fullmatch(r"[0-9a-f]{24}", found["id"])
-    assert found["features"] == sorted({"receipts", feature})
+    assert found["features"] == sorted(FROM_THE_BEGINNING | {feature})
     assert found["least_release"] == LEAST_RELEASES["audit"]
 
 
@@ -102,7 +114,7 @@ def test_features_are_added_and_stay_and_the_id_stays(root: Root) -> None:
     for use in FIRST_USES.values():
         use(backend)
     found = facts(backend)
-    assert found["features"] == ["audit", "receipts", "versions"]
+    assert found["features"] == sorted(LEAST_RELEASES)
     AgentMemory.open(backend).versions.set_limits(None)
     after = facts(backend)
     assert (after["id"], after["features"]) == (found["id"], found["features"])
@@ -110,15 +122,15 @@ def test_features_are_added_and_stay_and_the_id_stays(root: Root) -> None:
 
 
 def test_of_racing_creators_all_find_one_record(root: Root) -> None:
-    backends = [open_backend(root.url, root.options) for _ in range(6)]
     uses = list(FIRST_USES.values()) * 2
+    backends = [open_backend(root.url, root.options) for _ in uses]
     for _ in range(2):
         start = threading.Barrier(len(backends))
 
         def use(number: int, start: threading.Barrier = start) -> str:
             start.wait()
             known = KnownStore()
-            feature: Any = sorted(LEAST_RELEASES)[number % 3]
+            feature: Any = sorted(LEAST_RELEASES)[number % len(LEAST_RELEASES)]
             store = BlockingStore(backends[number])
             store.run(known.use, feature)
             record = store.run(known.read, 0.0)
@@ -127,7 +139,7 @@ def test_of_racing_creators_all_find_one_record(root: Root) -> None:
 
         with ThreadPoolExecutor(len(uses)) as pool:
             assert len(set(pool.map(use, range(len(uses))))) == 1
-        assert facts(backends[0])["features"] == ["audit", "receipts", "versions"]
+        assert facts(backends[0])["features"] == sorted(LEAST_RELEASES)
         BlockingStore(backends[0]).delete(STORE_RECORD)
 
 
@@ -185,6 +197,8 @@ def seed(backend: Any) -> tuple[str, str]:
         version = memory.versions.list("a.md")[1].id
     with audited(backend) as memory:
         memory.append("d/log.md", "x")
+        marked(memory.subtree("marked"))
+        marked(memory)
     return version, facts(backend)["id"]
 
 
@@ -220,6 +234,8 @@ def changes(version: str) -> dict[str, Callable[[AgentMemory], object]]:
         "record a segment": lambda memory: step(record_segment(sync_facade(memory), "x" * 999)),
         "a view": lambda memory: memory.subtree("d").write("b.md", "x"),
         "a filesystem": lambda memory: memory.filesystem().pipe_file("n.md", b"x"),
+        "a mark": marked,
+        "a mark that is taken back": lambda memory: take_back_marks(memory, [""]),
         "a conversation": lambda memory: ConversationMemory(memory).append_message(Message("user", "x")),
     }
 

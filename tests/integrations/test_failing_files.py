@@ -70,7 +70,8 @@ def test_a_byte_store_deletes_and_sets_all_other_keys(opened: Any) -> None:
     )
     run(mset([(name, b"1") for name in "abcd"]))
     denying.paths = "ac"
-    for call in (lambda: mset([(name, b"2") for name in "abcd"]), lambda: mdelete(list("abcd"))):
+    calls: list[Callable[[], Any]] = [lambda: mset([(name, b"2") for name in "abcd"]), lambda: mdelete(list("abcd"))]
+    for call in calls:
         with pytest.raises(PartialOperationError, match=r"^2 of 4 files failed: 'a', 'c'; ") as raised:
             run(call())
         assert raised.value.left == ("a", "c")

@@ -9,7 +9,7 @@ from typing import Final, Protocol, TypeVar
 from agent_memory.backend import Backend
 from agent_memory.core.flows import Effect, checked_capabilities
 from agent_memory.core.known_store import KnownStore
-from agent_memory.core.store_record import StoreRecord
+from agent_memory.core.store_record import Feature, StoreRecord
 from agent_memory.core.sweeping import Sweep
 from agent_memory.core.versions.origin import made_by
 from agent_memory.core.versions.retention import prune_some
@@ -96,9 +96,9 @@ class Following:
                 raise
             raise AppendError(error.args[0], path=error.path) from (error.__cause__ or error)
 
-    async def use_receipts(self, call: SettingsCall) -> None:
-        """Name receipts in the record of the store before the first one is written."""
-        await self._store.use(call.store, call.run, "receipts")
+    async def use(self, call: SettingsCall, feature: Feature) -> None:
+        """Name a feature in the record of the store before its first file is written; errors as `permit`."""
+        await self._store.use(call.store, call.run, feature)
 
     async def any(self, call: SettingsCall) -> VersionSettings | None:
         """Return the settings, also if versions are turned off now; None if they were never on."""
