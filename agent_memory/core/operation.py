@@ -52,6 +52,7 @@ from agent_memory.runtime.threaded import ThreadedRun
 
 _NOT_ONCE: Final[frozenset[OperationKind]] = frozenset({"forget", "redact", "prune", "set_versions"})
 """Operations that an idempotency key could only make worse: they end in the same state each time."""
+_WITH_TARGET = frozenset({"rename", "copy"})
 _OF_DIRECTORIES = frozenset({"delete_tree", "forget", "rename", "copy"})
 T = TypeVar("T")
 
@@ -264,7 +265,7 @@ class Scope:
     ) -> tuple[Key, Key | None]:
         try:
             key = self.top.join_prefix(path) if directory else self.top.join(path)
-            return key, None if new_path is None else self.top.join(new_path)
+            return key, self.top.join(cast(str, new_path)) if kind in _WITH_TARGET else None
         except InvalidPathError as error:
             refused = error
             error.set_place(kind, self.agent, path if isinstance(path, str) else None, "")

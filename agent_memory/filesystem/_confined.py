@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, NoReturn, Protocol, TypeVar, cast
 
@@ -83,8 +83,15 @@ class Confined(Uncopied, AbstractFileSystem):  # type: ignore[misc]  # fsspec ha
             return path  # strip one protocol only, although fsspec calls this repeatedly
         return "/".join(part for part in name.split("/") if part not in ("", "."))
 
+    def _text(self, path: Any) -> str:
+        """The text of one path, with its trailing slash."""
+        if not is_path(path):
+            raise _no_path(path)
+        self._strip_protocol(path)  # refuses an object of another filesystem
+        return str(stringify_path(path))
+
     def _names(self, paths: Any) -> list[str]:
-        return [self._strip_protocol(path) for path in ([paths] if is_path(paths) else paths)]
+        return [self._strip_protocol(path) for path in ([paths] if is_path(paths) else list_of_paths(paths))]
 
     @contextmanager
     def _file(self, path: str) -> Iterator[None]:
@@ -120,6 +127,21 @@ def is_path(paths: Any) -> bool:
     return isinstance(paths, str | os.PathLike) or _has_filesystem(paths)
 
 
+def list_of_paths(paths: Any) -> list[Any]:
+    """Return paths that are not one path, as a list.
+
+    Raises:
+        TypeError: it is neither a path nor a collection of paths.
+    """
+    if isinstance(paths, bytes | bytearray | Mapping) or not isinstance(paths, Iterable):
+        raise _no_path(paths, " or a list of them")
+    return list(paths)
+
+
+def _no_path(path: object, lists: str = "") -> TypeError:
+    return TypeError(f"a path is a str or a PathLike{lists}, not {type(path).__name__}")
+
+
 def _has_filesystem(path: Any) -> bool:
     """Whether this is an object that has a path and a filesystem: a ``UPath``, an ``OpenFile``."""
     return not isinstance(path, str) and hasattr(path, "path")
@@ -131,6 +153,8 @@ def local_path(path: Any) -> str:
     Raises:
         ValueError: the path is of another filesystem.
     """
+    if not isinstance(path, str | os.PathLike) and not _has_filesystem(path):
+        raise _no_path(path)
     text = stringify_path(path)
     is_local = getattr(path, "protocol", "" if isinstance(path, str | os.PathLike) else None) in ("", *_LOCAL)
     scheme, is_url, _ = text.partition("://")

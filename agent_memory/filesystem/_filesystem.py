@@ -15,7 +15,7 @@ from fsspec.compression import compr
 from fsspec.core import get_compression
 
 from agent_memory.errors import AgentMemoryFileNotFoundError, FileAlreadyExistsError
-from agent_memory.filesystem._confined import below, described, directory, is_a_directory, is_path
+from agent_memory.filesystem._confined import below, described, directory, is_a_directory, is_path, list_of_paths
 from agent_memory.filesystem._files import PendingFile, RangedFile, compressed, pending_text, sliced
 from agent_memory.filesystem._transfers import Transfers
 
@@ -80,6 +80,14 @@ class AgentMemoryFileSystem(Transfers):
             with suppress(AgentMemoryFileNotFoundError):
                 found = {path: described(self._memory._entry(path))}
         return found if detail else list(found)
+
+    def glob(self, path: Any, maxdepth: int | None = None, **kwargs: Any) -> Any:
+        """As in fsspec: the names that match a pattern; one `find`."""
+        return super().glob(self._text(path), maxdepth, **kwargs)
+
+    def expand_path(self, path: Any, *args: Any, **kwargs: Any) -> Any:
+        """As in fsspec: the names that match paths and patterns."""
+        return super().expand_path(self._text(path) if is_path(path) else list_of_paths(path), *args, **kwargs)
 
     def du(
         self, path: str, total: bool = True, maxdepth: int | None = None, withdirs: bool = False, **kwargs: Any

@@ -17,7 +17,7 @@ from fsspec.utils import isfilelike, other_paths, stringify_path
 from agent_memory.backend import ABSENT, ANY
 from agent_memory.core.precondition import SHA256
 from agent_memory.errors import AgentMemoryFileNotFoundError, FileAlreadyExistsError, PathTraversalError
-from agent_memory.filesystem._confined import Confined, is_a_directory, is_path, local_path
+from agent_memory.filesystem._confined import Confined, is_a_directory, is_path, list_of_paths, local_path
 from agent_memory.filesystem._files import BLOCK
 from agent_memory.reading.reader import Reader
 
@@ -37,8 +37,9 @@ class Transfers(Confined):
         if is_path(path1):
             self._move(path1, path2)
             return
-        targets = [f"{self._strip_protocol(path2)}/"] * len(path1) if is_path(path2) else path2
-        for source, target in zip(path1, targets, strict=True):
+        sources = list_of_paths(path1)
+        targets = [f"{self._strip_protocol(path2)}/"] * len(sources) if is_path(path2) else list_of_paths(path2)
+        for source, target in zip(sources, targets, strict=True):
             self._move(source, target)
 
     def _move(self, path1: Any, path2: Any) -> None:
@@ -93,7 +94,7 @@ class Transfers(Confined):
         Globs are expanded, unless both sides are lists.
         """
         ignore = "ignore" if recursive else "raise"
-        path2 = self._text(path2) if is_path(path2) else path2
+        path2 = self._text(path2) if is_path(path2) else list_of_paths(path2)
         for source, target in self._pairs(path1, path2, recursive, maxdepth, self.isdir):
             try:
                 self.cp_file(source, target)
@@ -117,7 +118,10 @@ class Transfers(Confined):
         Raises:
             PathTraversalError: a symbolic link would lead out of the local directory; nothing was copied.
         """
-        lpath = make_path_posix(local_path(lpath)) if is_path(lpath) else [local_path(each) for each in lpath]
+        if is_path(lpath):
+            lpath = make_path_posix(local_path(lpath))
+        else:
+            lpath = [local_path(each) for each in list_of_paths(lpath)]
         pairs = self._pairs(rpath, lpath, recursive, maxdepth, os.path.isdir)
         if is_path(lpath):
             _refuse_outside(lpath, [target for _, target in pairs])
@@ -136,7 +140,8 @@ class Transfers(Confined):
     ) -> None:
         """Copy a file to a local file or a file object, in bounded memory: one read."""
         path = self._strip_protocol(rpath)
-        lpath = lpath if lpath is None or isfilelike(lpath) else local_path(lpath)
+        if outfile is None and not isfilelike(lpath):
+            lpath = local_path(lpath)
         target = outfile or lpath
         if outfile is None and not isfilelike(lpath) and Path(lpath).is_dir() and self.isfile(path):
             raise is_a_directory(os.fspath(lpath))
@@ -162,8 +167,8 @@ class Transfers(Confined):
 
     def put(self, lpath: Any, rpath: Any, *args: Any, **kwargs: Any) -> None:
         """Copy files from the local disk, as in fsspec's guide to copying: one `put_file` each."""
-        lpath = local_path(lpath) if is_path(lpath) else [local_path(each) for each in lpath]
-        super().put(lpath, self._text(rpath) if is_path(rpath) else rpath, *args, **kwargs)
+        lpath = local_path(lpath) if is_path(lpath) else [local_path(each) for each in list_of_paths(lpath)]
+        super().put(lpath, self._text(rpath) if is_path(rpath) else self._names(rpath), *args, **kwargs)
 
     def put_file(
         self,
@@ -178,6 +183,7 @@ class Transfers(Confined):
         In a transaction, the whole file is read immediately, and written at the end of the transaction.
         """
         local = Path(local_path(lpath))
+        self._strip_protocol(rpath)  # refuses a path of another filesystem, whatever the local disk has
         if local.is_dir():
             self.makedirs(rpath, exist_ok=True)
             return
@@ -192,17 +198,12 @@ class Transfers(Confined):
                 self._memory.write_blocks(path, iter(lambda: file.read(BLOCK), b""), size, when=when)
         callback.relative_update(size)
 
-    def _text(self, path: Any) -> str:
-        """The text of one path, with its trailing slash."""
-        self._strip_protocol(path)  # refuses an object of another filesystem
-        return str(stringify_path(path))
-
     def _pairs(
         self, source: Any, target: Any, recursive: bool, maxdepth: int | None, is_directory: Callable[[str], bool]
     ) -> list[tuple[str, str]]:
         """The source and the target of each file to copy."""
         if not is_path(source) and not is_path(target):
-            return list(zip(source, target, strict=True))
+            return list(zip(list_of_paths(source), target, strict=True))
         found = self._found(source, recursive, maxdepth)
         text = stringify_path(source) if is_path(source) else None
         if text is not None and (not recursive or maxdepth is not None):

@@ -48,6 +48,7 @@ class AgentMemoryPath(UPath):
         Raises:
             ValueError: the target is a path of another memory or of another filesystem.
         """
+        _require_path(target)
         if not isinstance(target, UPath):
             if isinstance(target, os.PathLike) and not isinstance(target, PurePath):
                 target = os.fspath(target)
@@ -99,8 +100,14 @@ def _require_another_file(source: AgentMemoryPath, target: AgentMemoryPath) -> N
 
 
 def _require_one_memory(path: UPath, part: object) -> None:
+    _require_path(part)
     if isinstance(part, UPath) and (part.protocol, part.storage_options) != (path.protocol, path.storage_options):
         raise ValueError("a part of the path is in another memory: join names that are given as text")
+
+
+def _require_path(part: object) -> None:
+    if not isinstance(part, str | os.PathLike):
+        raise TypeError(f"a path is a str or a PathLike, not {type(part).__name__}")
 
 
 def _place(path: AgentMemoryPath) -> str:
