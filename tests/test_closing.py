@@ -20,7 +20,9 @@ from agent_memory import (
 )
 from agent_memory.audit import records
 from agent_memory.core import in_progress
+from agent_memory.hookspecs import Plugin
 from agent_memory.plugins.audit import AuditPlugin
+from agent_memory.plugins.checkpoints import CheckpointFile, checkpoints_in
 from tests.support import sizes
 from tests.support.servers import ATOMIC, Root
 
@@ -194,3 +196,51 @@ def test_a_close_that_is_interrupted_leaves_the_plugins_to_the_calls_in_progress
 
     asyncio.run(closed_twice())
     assert (plugin.reported, plugin.is_closed) == (["a.md"], True)
+
+
+class LastWords(Plugin):
+    """Writes a file while it is closed."""
+
+    def __init__(self) -> None:
+        self.memory: AgentMemory | None = None
+        self.error: BaseException | None = None
+
+    @hookimpl
+    def agent_memory_before_operation(self) -> None: ...
+
+    def close(self) -> None:
+        assert self.memory
+        try:
+            self.memory.write("last.md", "x")
+        except FileOperationError as error:
+            self.error = error
+
+
+class ObservingLastWords(LastWords):
+    """Observes operations, too, so that its place among the observers decides."""
+
+    @hookimpl
+    def agent_memory_after_operation(self) -> None: ...
+
+
+@pytest.mark.parametrize("kind", [LastWords, ObservingLastWords])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_what_a_plugin_does_while_it_is_closed_is_recorded_or_refused(
+    tmp_path: Path, kind: type[LastWords], is_first: bool
+) -> None:
+    plugin, log = kind(), AuditPlugin(tmp_path / "audit.jsonl")
+    checkpoints = CheckpointFile(tmp_path / "checkpoints.jsonl")
+    plugins = [checkpoints, plugin, log] if is_first else [log, plugin, checkpoints]
+    plugin.memory = AgentMemory.open(tmp_path / "store", plugins=plugins)
+    plugin.memory.write("a.md", "x")
+    plugin.memory.close()
+    recorded = [record["path"] for record in records(tmp_path / "audit.jsonl") if record["event"] == "operation"]
+    was_written = (tmp_path / "store/last.md").exists()
+    assert was_written == ("last.md" in recorded)
+    assert was_written == (plugin.error is None)
+    if kind is LastWords:
+        assert was_written  # a plugin that observes nothing is closed before the log
+    if plugin.error:
+        assert "this memory is closed, and nothing was done" in str(plugin.error)
+    last = list(checkpoints_in((tmp_path / "checkpoints.jsonl").read_bytes()))[-1]
+    assert last.seq == len(list(records(tmp_path / "audit.jsonl")))

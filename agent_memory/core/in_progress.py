@@ -70,6 +70,10 @@ class InProgress:
         finally:
             self._closer = None
 
+    def refuse_plugins(self) -> None:
+        """Refuse the operations of plugins, too, because an observer is closed and would not record them."""
+        self._closer = None
+
     def _forget(self) -> None:
         self.threads.clear()  # the threads of the parent do not exist in the child of a fork
 
