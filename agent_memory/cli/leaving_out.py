@@ -9,7 +9,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from fnmatch import fnmatchcase
-from pathlib import Path
+from pathlib import Path, PurePath
 from tempfile import TemporaryDirectory
 from typing import Final
 
@@ -18,6 +18,8 @@ import click
 from agent_memory.cli.folder import Folder
 from agent_memory.errors import AgentMemoryError
 from agent_memory.key import RESERVED
+from agent_memory.key.quoting import field
+from agent_memory.plugins._host_files import read_host_file
 
 _NAMES: Final = (".git", ".env", ".env.*", ".ds_store", "._*", "icon\r", "thumbs.db", "desktop.ini")
 """Patterns of names in lower case: a repository, credentials, and what macOS and Windows put into folders."""
@@ -134,8 +136,10 @@ def ignored_by_git(directory: str, paths: Iterable[str]) -> frozenset[str]:
     Git uses an empty repository elsewhere, because the configuration of a repository in the folder could run programs.
 
     Raises:
-        click.ClickException: git cannot be run.
+        click.ClickException: git cannot be run, or one of these files is no regular file of a usual size.
     """
+    paths = list(paths)
+    _require_readable(Path(directory), paths)
     data = b"".join(os.fsencode(path) + b"\0" for path in paths)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     environment |= {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull}
@@ -161,3 +165,16 @@ def ignored_by_git(directory: str, paths: Iterable[str]) -> frozenset[str]:
     if done.returncode not in (0, 1):
         raise click.ClickException(f"--gitignore: git ended with {done.returncode}")
     return frozenset(os.fsdecode(path) for path in done.stdout.split(b"\0") if path)
+
+
+def _require_readable(top: Path, paths: Iterable[str]) -> None:
+    """Refuse a ``.gitignore`` that git would wait for, or read without an end."""
+    for directory in sorted({above.as_posix() for path in paths for above in PurePath(path).parents}):
+        name = top / directory / ".gitignore"
+        if os.path.lexists(name):
+            try:
+                read_host_file(name)
+            except OSError as error:
+                shown = field((PurePath(directory) / ".gitignore").as_posix())
+                advice = "mend or remove it, or import without --gitignore"
+                raise click.ClickException(f"{shown}: {error.strerror}; {advice}; nothing was imported") from error

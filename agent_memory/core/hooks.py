@@ -146,7 +146,9 @@ class Hooks:
         with self.in_progress.for_plugins():
             for plugin in self._plugins:
                 attempt(plugin, "flush")
-            for plugin in sorted(self._plugins[::-1], key=self._closing_place):
+            plugins = self._plugins[::-1]
+            plugins.sort(key=self._closing_place)
+            for plugin in plugins:
                 if self._is_last_user(plugin) and not getattr(plugin, "is_shared", Plugin.is_shared):
                     attempt(plugin, "close")
                     if self._closing_place(plugin):

@@ -97,3 +97,19 @@ def test_endless_content_is_refused(run: Run, command: list[str]) -> None:
         result = run(*command, "--file", "/dev/zero")
     assert (result.exit_code, "more than 50,000,000 bytes" in result.stderr) == (5, True), result.output
     assert run("read", "a.md").stdout == "x"
+
+
+@pytest.mark.parametrize("below", ["", "sub"])
+def test_an_import_refuses_a_gitignore_that_is_no_such_file(run: Run, planted: tuple[Path, str], below: str) -> None:
+    path, reason = planted
+    directory = path.parent / "folder" / below
+    directory.mkdir(parents=True)
+    (directory / "a.md").write_text("x")
+    path.rename(directory / ".gitignore")
+    with watched(30):
+        result = run("import", "folder", "--gitignore")
+    assert result.exit_code == 1
+    assert ".gitignore" in result.stderr
+    assert reason in result.stderr
+    assert "nothing was imported" in result.stderr
+    assert "a.md" not in run("ls").stdout
