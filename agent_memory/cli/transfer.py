@@ -131,16 +131,23 @@ def _apart(folder: Folder, paths: list[str]) -> tuple[list[str], list[Untransfer
     """The files that the folder keeps apart, and those with a name that an earlier one has in another case."""
     spelled = dict[str, str]()
 
-    def is_taken(path: str) -> bool:
-        above = [path[: match.start()] for match in re.finditer("/", path)]
-        return any(spelled.setdefault(name.casefold(), name) != name for name in (*above, path))
+    def taken_by(path: str) -> str | None:
+        names = [*(path[: match.start()] for match in re.finditer("/", path)), path]
+        return next((found for name in names if (found := spelled.setdefault(name.casefold(), name)) != name), None)
 
-    doubled = {path for path in paths if is_taken(path)}
+    doubled = {path: other for path in paths if (other := taken_by(path)) is not None}
     if not doubled or not folder.folds_case():
         return paths, []
-    message = "in the folder, which ignores case, a name that differs only by case is taken"
-    left = [Untransferred(path, FileAlreadyExistsError(message, "other_case", path=path)) for path in sorted(doubled)]
+    left = [Untransferred(path, _other_case(path, other)) for path, other in sorted(doubled.items())]
     return [path for path in paths if path not in doubled], left
+
+
+def _other_case(path: str, other: str) -> FileAlreadyExistsError:
+    message = (
+        f"the folder ignores case, so this name and {other!r} are one there; rename one of the two in the memory, or "
+        "export to a folder that does not ignore case"
+    )
+    return FileAlreadyExistsError(message, "other_case", path=path)
 
 
 def copied_file(memory: AgentMemory, path: str, put: Callable[[int, Blocks], bool]) -> bool:
