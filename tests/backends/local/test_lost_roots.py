@@ -416,3 +416,22 @@ def test_a_damaged_record_has_no_id(tmp_path: Path) -> None:
         (tmp_path / "copy").rename(root)
         with pytest.raises(ReadError, match=GONE):
             backend.read(Key.tree().join("kept.md"))
+
+
+@pytest.mark.parametrize("is_same_directory", [True, False])
+def test_a_root_that_became_a_link_is_used_only_if_it_is_the_open_directory(
+    tmp_path: Path, is_same_directory: bool
+) -> None:
+    root, moved, copy = tmp_path / "store", tmp_path / "moved", tmp_path / "copy"
+    with memory_with_id(root) as memory:
+        shutil.copytree(root, copy)
+        root.rename(moved)
+        root.symlink_to(moved if is_same_directory else copy)
+        if is_same_directory:
+            memory.write("new.md", "x")
+            assert (moved / "new.md").read_text() == "x"
+        else:
+            with pytest.raises(WriteError, match=GONE):
+                memory.write("new.md", "x")
+            assert not (copy / "new.md").exists()
+            assert not (moved / "new.md").exists()
