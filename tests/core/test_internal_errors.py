@@ -93,15 +93,15 @@ CALLS: dict[str, Callable[[AgentMemory, str], object]] = {
     "write": lambda m, _: m.write("d/a.md", "new"),
     "delete": lambda m, _: m.delete("d/a.md"),
     "rename": lambda m, _: m.rename("d/a.md", "d/b.md"),
-    "keyed": lambda m, _: m.append("d/a.md", "x", idempotency_key="new key"),
-    "keyed again": lambda m, _: m.append("d/a.md", "x", idempotency_key="old key"),
-    "result": lambda m, _: m.edit_result("edit key"),
-    "versions": lambda m, _: m.versions("d/a.md"),
-    "read_version": lambda m, id_: m.read_version("d/a.md", id_),
-    "restore": lambda m, id_: m.restore("d/a.md", id_),
-    "redact": lambda m, id_: m.redact("d/a.md", id_, reason="a password"),
+    "keyed": lambda m, _: m.once("new key").append("d/a.md", "x"),
+    "keyed again": lambda m, _: m.once("old key").append("d/a.md", "x"),
+    "result": lambda m, _: m.once("edit key").result(),
+    "versions": lambda m, _: m.versions.list("d/a.md"),
+    "read_version": lambda m, id_: m.versions.read("d/a.md", id_),
+    "restore": lambda m, id_: m.versions.restore("d/a.md", id_),
+    "redact": lambda m, id_: m.versions.redact("d/a.md", id_, reason="a password"),
     "forget": lambda m, _: m.forget("d/a.md"),
-    "prune": lambda m, _: m.prune_versions(),
+    "prune": lambda m, _: m.versions.prune(),
     "mark": lambda m, _: MemoryTool(m.subtree("d"), conversation=False).call({"command": "view", "path": "/memories"}),
 }
 
@@ -113,9 +113,9 @@ def seeded() -> tuple[Faulty, AgentMemory, str]:
     memory.rename("d/z.md", "d/a.md")
     for text in "123":
         memory.write("d/a.md", text)
-    memory.append("d/a.md", "x", idempotency_key="old key")
-    memory.edit("d/a.md", lambda text: text + "y", idempotency_key="edit key")
-    return backend, memory, memory.versions("d/a.md")[1].id
+    memory.once("old key").append("d/a.md", "x")
+    memory.once("edit key").edit("d/a.md", lambda text: text + "y")
+    return backend, memory, memory.versions.list("d/a.md")[1].id
 
 
 @pytest.mark.parametrize("call", CALLS)

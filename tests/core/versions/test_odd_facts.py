@@ -223,13 +223,13 @@ def test_an_unreadable_record_is_left_out_of_its_files_versions_and_told_once(
     store: Path, unreadable: set[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     with opened(store) as memory:
-        ids = [each.id for each in memory.versions("new odd.md")]
+        ids = [each.id for each in memory.versions.list("new odd.md")]
         for file in (*facts_below(store, "odd.md"), *facts_below(store, "new odd.md")):
             unreadable.add(file.relative_to(store).as_posix())
             with caplog.at_level(logging.WARNING, "agent_memory"):
-                assert ids[0] in [each.id for each in memory.versions("new odd.md")]
-                assert {each.path for each in memory.versions()} >= {"other.md", "new other.md"}
-                memory.undo(actor="bob")
+                assert ids[0] in [each.id for each in memory.versions.list("new odd.md")]
+                assert {each.path for each in memory.versions.list()} >= {"other.md", "new other.md"}
+                memory.versions.undo(actor="bob")
             told = [each.message[:2] for each in caplog.records if "left out" in each.message]
             assert told == ["1 "] * (2 if file.name.startswith("link-") else 3)  # not all versions need the links
             caplog.clear()
@@ -238,10 +238,10 @@ def test_an_unreadable_record_is_left_out_of_its_files_versions_and_told_once(
 
 def test_a_version_that_cannot_be_read_is_an_error_about_its_file(store: Path, unreadable: set[str]) -> None:
     with opened(store) as memory:
-        earlier = memory.versions("new odd.md")[1]
+        earlier = memory.versions.list("new odd.md")[1]
         unreadable |= {each.relative_to(store).as_posix() for each in facts_below(store, "new odd.md")}
         with pytest.raises(ReadError, match=r"^'new odd\.md': .*Permission denied"):
-            memory.read_version("new odd.md", earlier.id)
+            memory.versions.read("new odd.md", earlier.id)
 
 
 @pytest.mark.parametrize("call", ["redact", "forget", "forget the directory"])
@@ -250,15 +250,15 @@ def test_an_erasing_call_is_refused_if_a_record_that_it_needs_cannot_be_read(
 ) -> None:
     with opened(store) as memory:
         memory.rename("new odd.md", "d/odd.md")
-        earlier = memory.versions("d/odd.md")[1]
+        earlier = memory.versions.list("d/odd.md")[1]
         links = [each for each in facts_below(store, "d/odd.md") if each.name.startswith("link-")]
         unreadable |= {each.relative_to(store).as_posix() for each in links}
         path = "d" if call == "forget the directory" else "d/odd.md"
         with pytest.raises(ReadError, match=rf"^'{path}': "):
-            memory.redact(path, earlier.id, reason="a reason") if call == "redact" else memory.forget(path)
+            memory.versions.redact(path, earlier.id, reason="a reason") if call == "redact" else memory.forget(path)
         unreadable.clear()
         assert memory.read("d/odd.md") == "34"
-        assert len(memory.versions("d/odd.md")) == 3
+        assert len(memory.versions.list("d/odd.md")) == 3
 
 
 def test_forgetting_a_directory_is_refused_if_an_unreadable_record_may_be_of_a_file_below(
