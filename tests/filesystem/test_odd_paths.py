@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agent_memory import AgentMemory
-from agent_memory.filesystem import AgentMemoryFileSystem
+from agent_memory.filesystem import AgentMemoryFileSystem, filesystem
 
 UPath: Any = pytest.importorskip("upath").UPath
 _PATHS = {"path", "path1", "path2", "rpath", "lpath"}
@@ -49,7 +49,7 @@ def test_every_call_that_takes_a_path_refuses_it(call: str, parameter: str, odd:
     memory = AgentMemory.open(tmp_path / "store")
     memory.write("a.md", "x")
     (tmp_path / "local.md").write_text("local")
-    function = getattr(AgentMemoryFileSystem(memory), call)
+    function = getattr(filesystem(memory), call)
     given: dict[str, Any] = {}
     for name, each in inspect.signature(function).parameters.items():
         if each.default is each.empty and each.kind not in (each.VAR_KEYWORD, each.VAR_POSITIONAL):
