@@ -11,15 +11,16 @@ from itertools import takewhile
 from math import inf
 from typing import Any, TypedDict
 
-from agent_memory.core.one_file import attempt_each, raise_failed
 from agent_memory.errors import AgentMemoryError, AgentMemoryFileNotFoundError, InvalidPathError, ReadError
 from agent_memory.integrations.toolkit import (
     AnyMemory,
     async_view,
+    attempt_each,
     checked_id,
     from_json,
     known_text,
     mapped_errors,
+    raise_failed,
     read_each,
     record_segment,
     step,

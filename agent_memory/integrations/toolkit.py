@@ -27,11 +27,31 @@ from agent_memory.reading.reader import Reader
 from agent_memory.tools._each_file import LeftOut, each_file, reason_of
 
 __all__ = [
-    "AnyMemory", "Records", "append_records", "async_view", "checked_id", "done_each", "each_file", "from_json",
-    "known_text", "last_records", "mapped_errors", "read_each", "record_segment", "records", "segment_text", "step",
+    "AnyMemory",
+    "Records",
+    "append_records",
+    "async_view",
+    "attempt_each",
+    "checked_id",
+    "done_each",
+    "each_file",
+    "from_json",
+    "known_text",
+    "last_records",
+    "mapped_errors",
+    "raise_failed",
+    "read_each",
+    "record_segment",
+    "records",
+    "segment_text",
+    "step",
     "sync_facade",
-    "sync_view", "to_json", "unusable", "warn_left_out", "without_mark",
-]  # fmt: skip
+    "sync_view",
+    "to_json",
+    "unusable",
+    "warn_left_out",
+    "without_mark",
+]
 
 _log = logging.getLogger("agent_memory")
 AnyMemory: TypeAlias = AgentMemory | AsyncAgentMemory
