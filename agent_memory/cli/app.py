@@ -20,7 +20,6 @@ from agent_memory.cli.cost import cost
 from agent_memory.cli.demo import demo
 from agent_memory.cli.editing import edit
 from agent_memory.cli.forgetting import forget
-from agent_memory.cli.history import history
 from agent_memory.cli.mcp import mcp
 from agent_memory.cli.new import new
 from agent_memory.cli.output import Exit, report
@@ -138,8 +137,8 @@ def app(ctx: click.Context) -> None:
 
 
 for _command in (
-    files.read, files.write, files.append, files.create, edit, listing.ls, listing.tree, files.rm, files.mv, files.cp,
-    listing.agents, viewing.view, viewing.search, history, conversation, versions.versions, versions.diff,
+    viewing.read, files.write, files.append, files.create, edit, listing.ls, listing.tree, files.rm, files.mv, files.cp,
+    listing.agents, viewing.search, conversation, versions.versions, versions.diff,
     versions.restore, undo, redact, versions.prune, transfer.import_, transfer.export, copy, doctor.doctor, audit,
     forget, plugins, s3_policy, cost, mcp, connect, new, demo,
 ):  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
@@ -20,6 +20,7 @@ from agent_memory.cli.output import Exit, counted, note, printable, show_json
 from agent_memory.cli.paths import memory_path
 from agent_memory.cli.presence import require_store
 from agent_memory.cli.settings import Group, Settings, pass_settings
+from agent_memory.errors import AgentMemoryFileNotFoundError
 from agent_memory.hookspecs import READING, AuditCheckpoint, OperationKind
 from agent_memory.key import Key
 from agent_memory.key.quoting import field
@@ -139,15 +140,15 @@ def show(
     """
     if settings.chosen_agent is not None:
         Key.agent(settings.chosen_agent)
-    wanted = _by_name(path) if path is not None else None
+    wanted = _Named(path) if path is not None else None
     digest = None if content is None else _digest(settings, target, content)
 
     def chosen(record: Record) -> bool:
         return (
             (record["event"] not in _OF_THE_LOG or _EDITED in record)
             and (settings.chosen_agent is None or record.get("agent") == settings.chosen_agent)
-            and (settings.actor is None or record.get("actor") == settings.actor)
             and (wanted is None or wanted(record))
+            and (settings.actor is None or record.get("actor") == settings.actor)
             and (digest is None or digest in (record.get("digest"), record.get("before_digest")))
             and (tool_call is None or record.get("tool_call_id") == tool_call)
             and (since is None or _time(record).timestamp() >= since)
@@ -155,7 +156,7 @@ def show(
         )
 
     found = filter(chosen, _records(settings, target))
-    _print(settings, found if last is None else iter(deque(found, maxlen=last)))
+    _print(settings, found if last is None else iter(deque(found, maxlen=last)), wanted)
 
 
 @audit.command()
@@ -176,6 +177,8 @@ def blame(settings: Settings, target: str | None, path: str) -> None:
                 found.pop(identity, None)
             else:
                 found[identity] = record
+    if not found:
+        raise _no_record(name)
     _print(settings, iter(found.values()))
 
 
@@ -249,9 +252,21 @@ def _records(settings: Settings, target: str | None) -> Iterator[Record]:
         note(f"{counted(edited, 'record')} not as written: see audit verify")
 
 
-def _by_name(path: str) -> Callable[[Record], bool]:
-    name = Key.tree().join_prefix(path).path
-    return lambda record: any(_is_at_or_below(record.get(end), name) for end in ("path", "target"))
+class _Named:
+    """Whether a record is about a file or directory, or below it; counts the records that are."""
+
+    def __init__(self, path: str) -> None:
+        self.name = Key.tree().join_prefix(path).path
+        self.count = 0
+
+    def __call__(self, record: Record) -> bool:
+        is_named = any(_is_at_or_below(record.get(end), self.name) for end in ("path", "target"))
+        self.count += is_named
+        return is_named
+
+
+def _no_record(path: str) -> AgentMemoryFileNotFoundError:
+    return AgentMemoryFileNotFoundError("the audit log has no record of a change of it", path=path or ".")
 
 
 def _touches(record: Record, name: str) -> bool:
@@ -267,11 +282,13 @@ def _time(record: Record) -> datetime:
     return datetime.fromisoformat(record["time"]).astimezone(UTC)
 
 
-def _print(settings: Settings, records: Iterator[Record]) -> None:
-    if settings.json:
-        show_json({"records": list(records)})
-        return
+def _print(settings: Settings, records: Iterator[Record], named: _Named | None = None) -> None:
     first = next(records, None)
+    if first is None and named and not named.count:
+        raise _no_record(named.name)
+    if settings.json:
+        show_json({"records": [] if first is None else [first, *records]})
+        return
     if first is None:
         note("no such record; --agent, --actor and the options of the command choose the records")
         return

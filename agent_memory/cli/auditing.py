@@ -14,8 +14,8 @@ from agent_memory.hookspecs import AuditCheckpoint, Operation, Outcome, hookimpl
 from agent_memory.plugins.audit import AuditPlugin
 from agent_memory.registry import open_backend
 
-_STORAGE_FAILED: Final = ("file_operation", "read", "write", "append")
-"""Kinds of storage errors: nothing has changed, and writing a record would fail as well."""
+_NOT_RECORDED: Final = ("file_not_found", "file_operation", "read", "write", "append")
+"""Kinds of errors after which nothing has changed: of a missing file, and of the storage, where a record fails too."""
 
 
 def log_of_store(url: str, options: Mapping[str, object]) -> LogLocation:
@@ -46,7 +46,7 @@ class ChangeRecorder:
     @hookimpl
     def agent_memory_after_operation(self, operation: Operation, outcome: Outcome) -> None:
         """Record a change."""
-        if operation.changes and outcome.error not in _STORAGE_FAILED and (audit := self._opened()):
+        if operation.changes and outcome.error not in _NOT_RECORDED and (audit := self._opened()):
             with _telling():
                 audit.agent_memory_after_operation(operation, outcome)
 

@@ -1,23 +1,176 @@
-"""The command group conversation: takes back the marks by which a conversation is refused."""
+"""The command group conversation: show, append to, search and allow the conversation of a directory."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
 import click
 
-from agent_memory.cli.output import moment, note, show_json
+from agent_memory.cli.files import ContentCommand, content_argument, given_text
+from agent_memory.cli.output import Exit, counted, moment, note, printable, show_json
 from agent_memory.cli.paths import memory_path
 from agent_memory.cli.settings import Access, Command, Group, Settings, pass_settings
+from agent_memory.conversation import ConversationMemory, Match, Message, Skipped
 from agent_memory.conversation.marks import files_of_conversations, marks_above, take_back_marks
+from agent_memory.conversation.memory import HISTORY
+from agent_memory.conversation.search import formatted
+from agent_memory.conversation.tools import MAX_RESULTS, RESULTS, since
+from agent_memory.errors import AgentMemoryFileNotFoundError
 from agent_memory.key.quoting import field
+
+_LAST = 20
+_INDENT = "\n    "
 
 
 @click.group(cls=Group)
 def conversation() -> None:
-    """Allow a conversation where a tool was told that there is none."""
+    """Show, append to and search a conversation of the agent; allow one where a tool was told that there is none."""
+
+
+_in_directory = click.option(
+    "--directory",
+    type=memory_path,
+    default="",
+    metavar="DIR",
+    help="The directory of the conversation.  [default: the top]",
+)
+
+
+@contextmanager
+def _conversation(settings: Settings, access: Access, directory: str) -> Iterator[ConversationMemory]:
+    """The conversation in a directory of the memory of ``--agent``; a missing directory is an error for a reader."""
+    with settings.memory(access) as memory:
+        if directory and access is Access.READ and not memory.is_directory(directory):
+            raise _no_directory(directory)
+        yield ConversationMemory(memory.subtree(directory) if directory else memory, system_messages=True)
+
+
+def _no_directory(directory: str) -> AgentMemoryFileNotFoundError:
+    return AgentMemoryFileNotFoundError("no such directory", path=directory)
 
 
 @conversation.command(cls=Command)
-@click.option("--directory", type=memory_path, default="", metavar="DIR", help="The directory of the conversation.")
+@click.option("-n", "last", type=click.IntRange(min=0), metavar="N", help=f"The last N messages.  [default: {_LAST}]")
+@click.option("--all", "everything", is_flag=True, help="All messages.")
+@_in_directory
+@pass_settings
+def show(settings: Settings, last: int | None, everything: bool, directory: str) -> None:
+    """Print the last messages, oldest first.
+
+    The format is TIME [CHANNEL / SENDER] ROLE: TEXT, or with --json one JSON object per line, with the stored fields.
+    Lines without a message are skipped and counted on stderr.
+    """
+    if everything and last is not None:
+        raise click.UsageError("-n and --all exclude each other")
+    skipped, shown = Skipped(), False
+    with _conversation(settings, Access.READ, directory) as memory:
+        messages = memory.iter_history(skipped) if everything else _last(memory, last, skipped)
+        for message in messages:
+            shown = True
+            if settings.json:
+                show_json(message.to_mapping())
+            else:
+                click.echo(_line(message))
+    _mention(settings, skipped)
+    if not (shown or last == 0 or skipped.count or settings.json):
+        place = directory or "the top of its memory"
+        note(f"agent {settings.agent!r} has no messages at {place}; --directory selects another directory")
+
+
+def _last(memory: ConversationMemory, last: int | None, skipped: Skipped) -> Iterable[Message]:
+    messages = memory.load_history(_LAST if last is None else last)
+    skipped.count, skipped.preview = messages.skipped, messages.preview
+    return messages
+
+
+def _line(message: Message) -> str:
+    """A message as one line. Further lines of its text are indented, so that they do not look like messages."""
+    where = f"[{field(message.channel or 'unknown')} / {field(message.sender_id or 'unknown')}]"
+    when = message.timestamp.isoformat(timespec="seconds")
+    text = printable(f"{when} {where} {field(message.role.upper())}: {message.content}")
+    return text.rstrip().replace("\n", _INDENT)
+
+
+def _mention(settings: Settings, skipped: Skipped) -> None:
+    if not skipped.count:
+        return
+    if settings.json:
+        show_json({"skipped": skipped.count, "preview": skipped.preview}, err=True)
+    else:
+        lines = counted(skipped.count, "line")
+        note(f"{HISTORY}: {lines} without a message skipped; one begins: {skipped.preview}")
+
+
+@conversation.command(cls=ContentCommand)
+@content_argument
+@click.option("--role", required=True, help="The role of the sender: user, assistant, ...")
+@click.option("--channel", help="The channel of the message.")
+@click.option("--sender", help="The sender in the channel.")
+@_in_directory
+@pass_settings
+def append(
+    settings: Settings,
+    content: str | None,
+    file: str | None,
+    role: str,
+    channel: str | None,
+    sender: str | None,
+    directory: str,
+) -> None:
+    """Append one message with the current time.
+
+    The text is CONTENT, or the file of --file, or without both (or with "-") stdin.
+    """
+    message = Message(role, given_text(content, file), channel=channel, sender_id=sender)
+    with _conversation(settings, Access.MAKE, directory) as memory:
+        memory.append_message(message)
+    if settings.json:
+        show_json(message.to_mapping())
+    else:
+        click.echo(f"appended to {HISTORY}")
+
+
+@conversation.command(cls=ContentCommand)
+@click.argument("query")
+@click.option(
+    "--days", type=click.IntRange(min=0), default=0, metavar="N", help="Only messages of the last N days; 0 is all."
+)
+@click.option(
+    "--max-results",
+    type=click.IntRange(1, MAX_RESULTS),
+    default=RESULTS,
+    metavar="N",
+    help=f"The earliest matches, 1 to {MAX_RESULTS}.  [default: {RESULTS}]",
+)
+@_in_directory
+@pass_settings
+def search(settings: Settings, query: str, days: int, max_results: int, directory: str) -> None:
+    """Find the earliest messages that contain a text, ignoring case.
+
+    Prints the answer that the tool search_history gives a model: messages of users and assistants, each with the
+    message before and after it. Exits with 1 if nothing is found, as grep does.
+    """
+    if not (query := query.strip()):
+        raise click.UsageError("QUERY is blank")
+    with _conversation(settings, Access.READ, directory) as memory:
+        matches = memory.search(query, since=since(days), max_results=max_results)
+    if settings.json:
+        show_json({"matches": [_document(match) for match in matches], "skipped": matches.skipped})
+    else:
+        click.echo(printable(formatted(matches) or f"No matches found for '{query}'."))
+        if matches.skipped:
+            note(f"{HISTORY}: {counted(matches.skipped, 'line')} without a message skipped")
+    click.get_current_context().exit(Exit.OK if matches else Exit.FAILED)
+
+
+def _document(match: Match) -> dict[str, object]:
+    around = {"before": match.before, "hit": match.hit, "after": match.after}
+    return {name: message and message.to_mapping() for name, message in around.items()}
+
+
+@conversation.command(cls=Command)
+@_in_directory
 @click.option("-y", "--yes", is_flag=True, help="Take the marks back; without it the files are only shown.")
 @pass_settings
 def allow(settings: Settings, directory: str, yes: bool) -> None:
@@ -29,6 +182,8 @@ def allow(settings: Settings, directory: str, yes: bool) -> None:
     with settings.memory(Access.CHANGE) as memory:
         view = memory.subtree(directory) if directory else memory
         marked, files = marks_above(view), files_of_conversations(view)
+        if not marked and directory and not memory.is_directory(directory):
+            raise _no_directory(directory)
         if marked and yes:
             take_back_marks(view, marked)
     allowed = yes or not marked

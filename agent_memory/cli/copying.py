@@ -10,7 +10,7 @@ import click
 
 from agent_memory.cli.inspection import agents_of
 from agent_memory.cli.moving import Target, TransferResult, Untransferred, failure, move_all
-from agent_memory.cli.presence import local_root, require_store
+from agent_memory.cli.presence import local_root, require_agent, require_store
 from agent_memory.cli.settings import (
     Access,
     Command,
@@ -70,7 +70,10 @@ def copy(
         open_store(source, _options_for(source, settings, from_option), settings, reading) as here,
         open_store(target, target_options, _uncounted(settings), writing) as there,
     ):
-        require_store(here.backend, source, settings.chosen_agent)
+        if settings.chosen_agent is None:
+            require_store(here.backend, source)
+        else:
+            require_agent(here.service, here.backend, source, settings.chosen_agent)
         agents = here.service.agent_ids() if settings.chosen_agent is None else (settings.chosen_agent,)
         moved = _copied(
             here.service, agents, lambda agent: Target(there.service.agent(agent), overwrite=overwrite, dry_run=dry_run)

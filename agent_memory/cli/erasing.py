@@ -2,51 +2,63 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
 from agent_memory.audit import LogLocation, Salts
 from agent_memory.cli.audit import location_of
-from agent_memory.cli.output import note, printable
+from agent_memory.cli.output import note
 from agent_memory.cli.presence import require_store
 from agent_memory.cli.settings import OpenStore, Settings, open_store
 from agent_memory.errors import AgentMemoryError
+from agent_memory.memory import AgentMemory
 from agent_memory.plugins._host_files import read_host_file
 from agent_memory.plugins.audit import AuditPlugin
 
 
+@dataclass(frozen=True)
+class Erasing:
+    """A store in which a command erases.
+
+    Attributes:
+        store: the store without audit logs, for looking: they record reads too.
+        seen: the memory of ``--agent`` in it.
+        memory: the memory of ``--agent`` with the audit logs.
+        logs: the audit logs.
+    """
+
+    store: OpenStore
+    seen: AgentMemory
+    memory: AgentMemory
+    logs: Sequence[AuditPlugin]
+
+
 @contextmanager
-def erasing(
-    settings: Settings, target: str | None, key_file: Path | None
-) -> Iterator[tuple[OpenStore, list[AuditPlugin]]]:
+def erasing(settings: Settings, target: str | None, key_file: Path | None) -> Iterator[Erasing]:
     """Open an existing store, with the audit logs that it has, that are configured, or that ``--log`` names."""
     with (
         settings.configured() as configured,
         _audits(settings, target, key_file, _required(configured)) as audits,
+        open_store(settings.url, settings.storage_options(), settings, _without_logs(configured)) as seen,
         open_store(settings.url, settings.storage_options(), settings, [*configured, *audits]) as store,
     ):
-        require_store(store.backend, settings.url, settings.agent)
-        yield store, [plugin for plugin in [*configured, *audits] if isinstance(plugin, AuditPlugin)]
-
-
-def ask_first(question: str, yes: bool, command: str) -> None:
-    """Ask before a command erases, unless ``yes``; raise if the answer is no, or if there is no terminal."""
-    if yes:
-        return
-    if sys.stdin is None or not sys.stdin.isatty():
-        raise click.UsageError(f"{command} asks first, and there is no terminal to ask in; --yes erases without asking")
-    if not click.confirm(printable(question), err=True):
-        raise click.ClickException("nothing was erased")
+        require_store(seen.backend, settings.url, settings.agent)
+        logs = [plugin for plugin in [*configured, *audits] if isinstance(plugin, AuditPlugin)]
+        yield Erasing(seen, seen.service.agent(settings.agent), store.service.agent(settings.agent), logs)
 
 
 def note_versions(searched: bool) -> None:
     """Say on stderr if an erasing did not look for the storage's own versions."""
     if not searched:
         note("no earlier versions were looked for: the server says that it has none")
+
+
+def _without_logs(plugins: Iterable[object]) -> list[object]:
+    return [plugin for plugin in plugins if not isinstance(plugin, AuditPlugin)]
 
 
 def _required(plugins: Iterable[object]) -> bool:

@@ -1,9 +1,7 @@
-"""The commands on one file: read, write, append, create, rm, mv, cp."""
+"""The commands that change files: write, append, create, rm, mv, cp."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import re
 import sys
 from collections.abc import Callable
@@ -13,11 +11,14 @@ from typing import Any, BinaryIO, TypeVar
 import click
 
 from agent_memory.backend import ANY, DEFAULT_MAX_BYTES
+from agent_memory.cli.asking import ask, require_answer, yes_option
+from agent_memory.cli.listing import files_at
 from agent_memory.cli.output import counted, show_json
 from agent_memory.cli.paths import memory_path
 from agent_memory.cli.settings import Access, Command, Settings, pass_settings
 from agent_memory.core.precondition import SHA256, DeleteCondition
 from agent_memory.errors import AgentMemoryFileNotFoundError, FileTooLargeError, InvalidContentError
+from agent_memory.key.quoting import field
 from agent_memory.memory import AgentMemory, TreeResult, WriteResult
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -57,27 +58,6 @@ def content_argument(command: F) -> F:
     """Add CONTENT and --file to a command; `given_text` reads them."""
     command = click.option("--file", "file", metavar="F", help="Take the content from a file of the host.")(command)
     return click.argument("content", required=False)(command)
-
-
-@click.command(cls=Command)
-@click.argument("path", type=memory_path)
-@click.option("--version", metavar="ID", help="An earlier version of the file, also of a deleted one.")
-@pass_settings
-def read(settings: Settings, path: str, version: str | None) -> None:
-    """Print a file, byte for byte."""
-    with settings.memory(Access.READ) as memory:
-        data = memory.read_bytes(path) if version is None else memory.versions.read_bytes(path, version)
-    if settings.json:
-        show_json({"path": path, "size": len(data), "sha256": hashlib.sha256(data).hexdigest(), **_as_json(data)})
-    else:
-        sys.stdout.buffer.write(data)
-
-
-def _as_json(data: bytes) -> dict[str, str]:
-    try:
-        return {"content": data.decode()}
-    except UnicodeDecodeError:
-        return {"content_base64": base64.b64encode(data).decode()}
 
 
 @click.command(cls=ContentCommand)
@@ -132,15 +112,20 @@ def create(settings: Settings, path: str, content: str | None, file: str | None)
 @click.command(cls=Command)
 @click.argument("path", type=memory_path)
 @click.option("-r", "--recursive", is_flag=True, help='Delete a directory with all its files; "." is the whole memory.')
+@yes_option
 @_expected
 @pass_settings
-def rm(settings: Settings, path: str, recursive: bool, expected_sha256: str | None) -> None:
-    """Delete a file, or with -r a directory."""
+def rm(settings: Settings, path: str, recursive: bool, yes: bool, expected_sha256: str | None) -> None:
+    """Delete a file, or with -r a directory. -r asks first."""
     if recursive and expected_sha256:
         raise click.UsageError("--expected-sha256 is for one file, not for a directory")
     if recursive and not path.strip("/"):
         raise click.UsageError('PATH is empty; "." is the whole memory')
+    if recursive:
+        require_answer("rm -r", yes)
     with settings.memory(Access.CHANGE) as memory:
+        if recursive:
+            _ask_about_tree(settings, memory, path, yes)
         done = _delete_tree(memory, path) if recursive else _delete(memory, path, expected_sha256)
     _show_done(settings, "deleted", done)
 
@@ -153,6 +138,13 @@ def _delete(memory: AgentMemory, path: str, expected_sha256: str | None) -> Tree
             raise click.UsageError(f"{path!r} is a directory; -r deletes it with all its files") from None
         raise
     return TreeResult(path, 1, 0)
+
+
+def _ask_about_tree(settings: Settings, memory: AgentMemory, path: str, yes: bool) -> None:
+    if yes or not (count := files_at(memory, path)):
+        return  # the deletion of nothing is an error
+    end = "Each becomes a version." if memory.versions.limits() else "This cannot be undone."
+    ask(f"Delete {counted(count, 'file')} of {settings.agent} at {field(path)}? {end}", yes)
 
 
 def _delete_tree(memory: AgentMemory, path: str) -> TreeResult:

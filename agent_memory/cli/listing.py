@@ -75,6 +75,11 @@ def below(memory: AgentMemory, path: str, recursive: bool = False) -> Sequence[E
     return [memory.stat(path.rstrip("/"))]
 
 
+def files_at(memory: AgentMemory, path: str) -> int:
+    """The number of files at and below a path; 0 if there are none."""
+    return len(memory.list(path)) or int(path.strip("./") != "" and memory.exists(path))
+
+
 def _print_lines(entries: Sequence[Entry]) -> None:
     width = max((len(str(entry.size)) for entry in entries), default=0)
     for entry in entries:

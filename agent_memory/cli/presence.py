@@ -12,6 +12,9 @@ import click
 from agent_memory.audit.log import DIRECTORY
 from agent_memory.backend import STORE_RECORD, AnyBackend
 from agent_memory.cli.inspection import first_page
+from agent_memory.core.conversation_marks import marks_of
+from agent_memory.core.receipts import receipts_of
+from agent_memory.core.versions.record import records_of
 from agent_memory.errors import AgentMemoryFileNotFoundError, FileOperationError
 from agent_memory.key import AGENTS, RESERVED, Key
 from agent_memory.service import AgentMemoryService
@@ -34,6 +37,28 @@ def require_store(backend: AnyBackend, url: str, agent: str | None = None) -> No
         raise AgentMemoryFileNotFoundError(
             f"there is no store at {url!r}; the first write creates it, --url or AGENT_MEMORY_URL selects another"
         )
+
+
+def require_agent(service: AgentMemoryService, backend: AnyBackend, url: str, agent: str) -> None:
+    """Raise if there is no store, as `require_store`, or if it has nothing of an agent: the name may be mistyped.
+
+    Raises:
+        AgentMemoryFileNotFoundError: there is no store, or the agent has no files and nothing else in it.
+        FileOperationError: the storage failed.
+    """
+    if _is_listed(backend, Key.agent(agent)):
+        return
+    require_store(backend, url, agent)
+    if not has_own_data(backend, agent):
+        raise AgentMemoryFileNotFoundError(without_files(service, backend, agent))
+
+
+def has_own_data(backend: AnyBackend, agent: str) -> bool:
+    """Whether the store keeps data of an agent beside its files: earlier versions, receipts or marks."""
+    try:
+        return any(_is_listed(backend, tree) for tree in (records_of(agent), receipts_of(agent), marks_of(agent)))
+    except FileOperationError:
+        return True  # the credentials may allow listing only the agent's tree
 
 
 def refuse_inside_a_store(root: Path) -> None:
@@ -93,7 +118,12 @@ def _is_missing(backend: AnyBackend, url: str, agent: str | None) -> bool:
         except OSError:
             return False  # the operation itself reports the error
         return False
-    return not (url.lower().startswith("memory://") or _holds_something(backend, agent))
+    return not (lists_everything(url) or _holds_something(backend, agent))
+
+
+def lists_everything(url: str) -> bool:
+    """Whether a store keeps nothing of a file that its listing does not show: the local disk and memory."""
+    return local_root(url) is not None or url.lower().startswith("memory://")
 
 
 def _holds_something(backend: AnyBackend, agent: str | None) -> bool:

@@ -18,7 +18,7 @@ import click
 from agent_memory.backend import AnyBackend
 from agent_memory.cli.auditing import recording
 from agent_memory.cli.output import printable
-from agent_memory.cli.presence import refuse_inside_a_store, require_store
+from agent_memory.cli.presence import refuse_inside_a_store, require_agent, require_store
 from agent_memory.errors import AgentMemoryError
 from agent_memory.hookspecs import Operation, Outcome, hookimpl
 from agent_memory.memory import AgentMemory
@@ -54,8 +54,8 @@ class OpenStore(NamedTuple):
 class Access(Enum):
     """How a command uses its store.
 
-    ``READ`` changes nothing and ``CHANGE`` changes existing files; both need a store that exists. ``MAKE`` may create
-    the store by its first write.
+    ``READ`` changes nothing, and needs a store that exists. ``CHANGE`` changes existing files, and needs an agent that
+    has something in the store. ``MAKE`` may create the store by its first write.
     """
 
     READ = "read"
@@ -97,7 +97,7 @@ class Settings:
         Changes are recorded in the store's audit log, unless ``--no-audit`` is given.
 
         Raises:
-            AgentMemoryFileNotFoundError: the store must exist, and does not.
+            AgentMemoryFileNotFoundError: the store, or something of the agent in it, must exist, and does not.
             InvalidAgentIdError: ``agent`` is not a valid id.
         """
         with (
@@ -106,7 +106,9 @@ class Settings:
         ):
             if agent is not None:
                 store.service.agent(agent)
-            if access is not Access.MAKE:
+            if access is Access.CHANGE and agent is not None:
+                require_agent(store.service, store.backend, self.url, agent)
+            elif access is not Access.MAKE:
                 require_store(store.backend, self.url, agent)
             yield store
 

@@ -15,7 +15,7 @@ from agent_memory.cli.folder import BLOCK, Blocks, Folder, FolderContents, link_
 from agent_memory.cli.leaving_out import Sieve, ignored_by_git, in_form_c, note_exported
 from agent_memory.cli.moving import Target, TransferResult, Untransferred, failure, line_of, move_all
 from agent_memory.cli.output import Exit, counted, note, printable, show_json
-from agent_memory.cli.presence import local_root
+from agent_memory.cli.presence import local_root, require_agent
 from agent_memory.cli.settings import Access, Command, Settings, pass_settings
 from agent_memory.errors import FileAlreadyExistsError, FileOperationError, InvalidPathError
 from agent_memory.key import RESERVED, RULES, Key
@@ -102,7 +102,7 @@ def export(settings: Settings, directory: str, overwrite: bool) -> None:
     written outside DIRECTORY or through a symbolic link.
     """
     _refuse_own_store(settings.url, directory)
-    with settings.memory(Access.READ) as memory, _folder(directory, make=True) as folder:
+    with _existing_agent(settings) as memory, _folder(directory, make=True) as folder:
         paths, doubled = _apart(folder, [entry.path for entry in memory.list()])
 
         def put(path: str) -> bool:
@@ -115,6 +115,14 @@ def export(settings: Settings, directory: str, overwrite: bool) -> None:
             note_exported(folder, [path for path in paths if path not in left])
     moved.left += unnameable(settings)
     finish(settings, "exported", moved)
+
+
+@contextmanager
+def _existing_agent(settings: Settings) -> Iterator[AgentMemory]:
+    """The memory to read; raises as `require_agent`, so that a mistyped agent makes no folder."""
+    with settings.store(Access.READ) as store:
+        require_agent(store.service, store.backend, settings.url, settings.agent)
+        yield store.service.agent(settings.agent)
 
 
 def _refuse_own_store(url: str, directory: str) -> None:

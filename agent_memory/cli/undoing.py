@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import click
 
 from agent_memory.audit import LogLocation
+from agent_memory.cli.asking import ask, require_answer, yes_option
 from agent_memory.cli.audit import key_option, location_of, log_option
-from agent_memory.cli.erasing import ask_first, erasing, note_versions
+from agent_memory.cli.erasing import erasing, note_versions
 from agent_memory.cli.moment import Moment
-from agent_memory.cli.output import Exit, note, printable, show_json
+from agent_memory.cli.output import Exit, counted, note, printable, show_json
 from agent_memory.cli.paths import memory_path
+from agent_memory.cli.presence import require_agent
 from agent_memory.cli.settings import Access, Command, Settings, pass_settings
+from agent_memory.cli.versions import require_versions
 from agent_memory.core.versions.redacting import RedactResult
 from agent_memory.core.versions.undo import Undone, UndoResult
 from agent_memory.key import Key
 from agent_memory.key.quoting import field
+
+_MOST_STEPS = 20
 
 
 @click.command(cls=Command)
@@ -26,6 +32,7 @@ from agent_memory.key.quoting import field
 @click.option("--tool-call", metavar="ID", help="Only operations of this tool call.")
 @click.option("--since", type=Moment(), help="Only operations from this time on, in UTC.")
 @click.option("--dry-run", is_flag=True, help="Print the steps, and change nothing.")
+@yes_option
 @log_option
 @pass_settings
 def undo(
@@ -34,6 +41,7 @@ def undo(
     tool_call: str | None,
     since: float | None,
     dry_run: bool,
+    yes: bool,
     target: str | None,
 ) -> None:
     """Take back what an actor or a tool call changed in the files of --agent, or everything since a time.
@@ -44,9 +52,14 @@ def undo(
     """
     if (by, tool_call, since) == (None, None, None):
         raise click.UsageError("give --by, --tool-call or --since: without one, undo would take back everything")
-    access = Access.READ if dry_run else Access.CHANGE
-    with settings.memory(access) as memory, _log(settings, target) as log:
-        result = memory.versions.undo(actor=by, tool_call_id=tool_call, since=since, audit=log, dry_run=dry_run)
+    settings.no_audit |= dry_run
+    if not dry_run:
+        require_answer("undo", yes)
+    with settings.memory(Access.CHANGE) as memory, _log(settings, target) as log:
+        call = partial(memory.versions.undo, actor=by, tool_call_id=tool_call, since=since, audit=log)
+        if not (dry_run or yes) and (steps := call(dry_run=True).done):
+            _ask_about(settings, steps)
+        result = call(dry_run=dry_run)
     _show_undone(settings, result, dry_run)
     if result.left or not result.done:
         raise click.exceptions.Exit(Exit.FAILED)
@@ -56,7 +69,7 @@ def undo(
 @click.argument("path", type=memory_path)
 @click.argument("version")
 @click.option("--reason", required=True, help="Why; it is stored in the place of the content.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask first; required without a terminal.")
+@yes_option
 @log_option
 @key_option
 @pass_settings
@@ -69,11 +82,25 @@ def redact(
     digests of --agent in the audit log can no longer be checked afterwards.
     """
     Key.agent(settings.agent)
-    with erasing(settings, target, key_file) as (store, _):
-        memory = store.service.agent(settings.agent)
-        ask_first(f"Erase version {version} of {field(path)} of {settings.agent} for good?", yes, "redact")
-        result = memory.versions.redact(path, version, reason=reason)
+    require_answer("redact", yes)
+    with erasing(settings, target, key_file) as opened:
+        require_agent(opened.store.service, opened.store.backend, settings.url, settings.agent)
+        require_versions(opened.seen, path)
+        ask(
+            f"Erase the content of version {version} of {field(path)} of {settings.agent} for good? "
+            "This cannot be undone.",
+            yes,
+        )
+        result = opened.memory.versions.redact(path, version, reason=reason)
     _show_redacted(settings, result)
+
+
+def _ask_about(settings: Settings, steps: Sequence[Undone]) -> None:
+    for each in steps[:_MOST_STEPS]:
+        note(f"would be {_step(each)}")
+    if len(steps) > _MOST_STEPS:
+        note(f"and {len(steps) - _MOST_STEPS:,} more; --dry-run prints all")
+    ask(f"Make {counted(len(steps), 'change')} in the files of {settings.agent}? Each becomes a version.", yes=False)
 
 
 @contextmanager

@@ -71,16 +71,20 @@ def versions(
 
 @click.command(cls=Command)
 @click.argument("path", type=memory_path)
-@click.argument("old")
+@click.argument("old", required=False)
 @click.argument("new", required=False)
 @click.option("-s", "--side-by-side", is_flag=True, help="Print both texts beside each other.")
 @pass_settings
-def diff(settings: Settings, path: str, old: str, new: str | None, side_by_side: bool) -> None:
-    """Compare two versions of a file, or without NEW a version with the present file, line by line."""
+def diff(settings: Settings, path: str, old: str | None, new: str | None, side_by_side: bool) -> None:
+    """Compare two versions of a file, or without NEW a version with the present file, line by line.
+
+    Without OLD, the last earlier version is compared.
+    """
     if side_by_side:
         _compare(settings, path, old, new)
         return
     with settings.memory(Access.READ) as memory:
+        old = old or earlier_version(memory, path)
         text = memory.versions.diff(path, old, new)
     if settings.json:
         show_json({"path": path, "old": old, "new": new, "diff": text})
@@ -89,10 +93,11 @@ def diff(settings: Settings, path: str, old: str, new: str | None, side_by_side:
         click.secho(printable(line), fg=_colour(line))
 
 
-def _compare(settings: Settings, path: str, old: str, new: str | None) -> None:
+def _compare(settings: Settings, path: str, old: str | None, new: str | None) -> None:
     if settings.json:
         raise click.UsageError("--json prints one document; it does not go with --side-by-side")
     with settings.memory(Access.READ) as memory:
+        old = old or earlier_version(memory, path)
         before = memory.versions.read(path, old)
         after = memory.read(path) if new is None else memory.versions.read(path, new)
     show_side_by_side(before, after, (f"{path}@{old}", f"{path}@{new or 'now'}"))
@@ -100,12 +105,15 @@ def _compare(settings: Settings, path: str, old: str, new: str | None) -> None:
 
 @click.command(cls=Command)
 @click.argument("path", type=memory_path)
-@click.argument("version")
+@click.argument("version", required=False)
 @pass_settings
-def restore(settings: Settings, path: str, version: str) -> None:
-    """Write the content of an earlier version as the present file; the file's present content becomes a version."""
+def restore(settings: Settings, path: str, version: str | None) -> None:
+    """Write the content of an earlier version as the present file; the file's present content becomes a version.
+
+    Without VERSION, the last earlier version is restored; so a second restore takes the first one back.
+    """
     with settings.memory(Access.CHANGE) as memory:
-        show_written(settings, "restored", memory.versions.restore(path, version))
+        show_written(settings, "restored", memory.versions.restore(path, version or earlier_version(memory, path)))
 
 
 @click.command(cls=Command)
@@ -120,13 +128,33 @@ def prune(settings: Settings) -> None:
         click.echo(f"pruned {counted(count, 'version')} of {settings.agent}")
 
 
+def earlier_version(memory: AgentMemory, path: str) -> str:
+    """The id of the last earlier version of a file.
+
+    Raises:
+        AgentMemoryFileNotFoundError: no earlier version is kept, or there is no such file.
+    """
+    found = require_versions(memory, path, limit=2)
+    earlier = next((each.id for each in found if each.ended_by), None)
+    if earlier is None:
+        raise AgentMemoryFileNotFoundError("no earlier version of this file is kept", path=path)
+    return earlier
+
+
+def require_versions(memory: AgentMemory, path: str, limit: int = 1) -> Sequence[FileVersion]:
+    """The first versions of a file; raises `AgentMemoryFileNotFoundError` if there are none."""
+    if found := memory.versions.list(path, limit=limit):
+        return found
+    raise AgentMemoryFileNotFoundError("there is no such file, and no version of it is kept", path=path)
+
+
 def _list(settings: Settings, path: str, limit: int, after: str | None, text: str | None) -> None:
     left_out: list[tuple[FileVersion, AgentMemoryError]] = []
     with settings.memory(Access.READ) as memory:
         found = memory.versions.list(path, limit=limit if text is None else None, after=after)
         is_off = not any(each.ended_by for each in found) and memory.versions.limits() is None
-        if not found and after is None and path:
-            raise AgentMemoryFileNotFoundError("there is no such file, and no version of it is kept", path=path)
+        if path and not found:
+            require_versions(memory, path)
         if text is not None:
             found = tuple(itertools.islice(_containing(memory, found, text, left_out), limit))
     for each, error in left_out:

@@ -1,8 +1,11 @@
-"""The commands view and search: the view of Claude's memory tool, and the lines that contain a text."""
+"""The commands read and search: the bytes of a file, the view of Claude's memory tool, the lines with a text."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import re
+import sys
 from dataclasses import asdict, replace
 
 import click
@@ -44,16 +47,48 @@ def _glob(ctx: click.Context, param: click.Parameter, value: str | None) -> str 
 
 
 @click.command(cls=Command)
-@click.argument("path", type=memory_path, default="")
+@click.argument("path", type=memory_path, required=False)
+@click.option("--version", metavar="ID", help="An earlier version of the file, also of a deleted one.")
+@click.option("--as-tool", is_flag=True, help="Show the file, or the directory, as Claude's memory tool does.")
 @click.option(
-    "--lines", metavar="START:END", callback=_range, help="Only these lines of a file; END may be -1 or left out."
+    "--lines", metavar="START:END", callback=_range, help="With --as-tool: only these lines; END may be -1 or left out."
 )
 @pass_settings
-def view(settings: Settings, path: str, lines: list[int] | None) -> None:
-    """Show a file or a directory as Claude's memory tool does.
+def read(settings: Settings, path: str | None, version: str | None, as_tool: bool, lines: list[int] | None) -> None:
+    """Print a file, byte for byte; or with --as-tool what an agent's tool shows of a file or a directory.
 
-    PATH is /memories or a path below it; "notes.md" is "/memories/notes.md".
+    With --as-tool, control characters are escaped, and PATH may be left out: the whole memory.
     """
+    if as_tool and version is not None:
+        raise click.UsageError("--as-tool shows the present file; it does not go with --version")
+    if lines and not as_tool:
+        raise click.UsageError("--lines goes with --as-tool")
+    if as_tool:
+        _show_as_tool(settings, path or "", lines)
+    elif path is None:
+        raise click.UsageError("give a PATH; only with --as-tool it may be left out")
+    else:
+        _print_bytes(settings, path, version)
+
+
+def _print_bytes(settings: Settings, path: str, version: str | None) -> None:
+    with settings.memory(Access.READ) as memory:
+        data = memory.read_bytes(path) if version is None else memory.versions.read_bytes(path, version)
+    if settings.json:
+        show_json({"path": path, "size": len(data), "sha256": hashlib.sha256(data).hexdigest(), **_as_json(data)})
+    else:
+        sys.stdout.buffer.write(data)
+
+
+def _as_json(data: bytes) -> dict[str, str]:
+    try:
+        return {"content": data.decode()}
+    except UnicodeDecodeError:
+        return {"content_base64": base64.b64encode(data).decode()}
+
+
+def _show_as_tool(settings: Settings, path: str, lines: list[int] | None) -> None:
+    """Print the tool's view; PATH is /memories or a path below it, and "notes.md" is "/memories/notes.md"."""
     given, name = _named(path)
     with settings.memory(Access.READ) as memory:
         result = MemoryTool(memory, history=True).call({"command": "view", "path": given, "view_range": lines})

@@ -17,11 +17,12 @@ from contextvars import ContextVar, copy_context
 from multiprocessing.util import Finalize, register_after_fork
 from typing import Final
 
-from agent_memory.audit import Journal, JournalEntry, LogLocation, Position, Salts, log_at, open_log
+from agent_memory.audit import Journal, JournalEntry, LogLocation, Position, Record, Salts, log_at, open_log, records
 from agent_memory.audit.log import MAX_BYTES
 from agent_memory.backend import Uncopied
 from agent_memory.errors import AppendError, OperationDenied
-from agent_memory.hookspecs import AuditCheckpoint, Operation, Outcome, Plugin, hookimpl
+from agent_memory.hookspecs import READING, AuditCheckpoint, Operation, Outcome, Plugin, hookimpl
+from agent_memory.key import is_at_or_below
 from agent_memory.plugins._checking import require_whole
 from agent_memory.plugins._host_files import read_host_file
 from agent_memory.runtime.fork import renewed_in_child
@@ -125,9 +126,14 @@ class AuditPlugin(Plugin, Uncopied):
         facts = {"actor": _short(actor), "agent": agent, "path": text, "rule": reason}
         self._record(JournalEntry("refused", time.time(), lambda: facts))
 
-    def has_salt(self, agent: str | None) -> bool:
-        """Whether the log has a salt of this agent; forgetting the agent destroys it."""
-        return self._salts.known_commitment(agent) is not None
+    def has_salt(self, agent: str | None, path: str = "") -> bool:
+        """Whether the log has a salt of this agent, which a forget destroys, and changes of files at or below a path.
+
+        With a ``path`` all records are read.
+        """
+        return self._salts.known_commitment(agent) is not None and (
+            not path or any(_is_made_below(record, agent, path) for record in records(self._location))
+        )
 
     def flush(self) -> None:
         """Write the waiting records; a service calls this when it is closed."""
@@ -272,6 +278,17 @@ def _flush_at_the_end(_: object) -> None:
 _open = renewed_in_child(AuditPlugin._begin_in_child)
 register_after_fork(_open, _flush_at_the_end)  # a child forked by multiprocessing ends without `atexit`
 _flush_at_the_end(None)  # the same for a child that imports this module itself
+
+
+def _is_made_below(record: Record, agent: str | None, path: str) -> bool:
+    """Whether a record tells of a change of an agent's files at or below a path."""
+    names = [record[end] for end in ("path", "target") if end in record]
+    return (
+        record.get("agent") == agent
+        and record.get("outcome") == "ok"
+        and record.get("operation") not in READING
+        and any(is_at_or_below(name, path) for name in names)
+    )
 
 
 def _asked(operation: Operation) -> dict[str, object]:

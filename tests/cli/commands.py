@@ -39,9 +39,9 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "edit": ("plan.md", "--replace", "the", "a"),
     "export": ("folder",),
     "forget": ("--yes", "plan.md"),
-    "history append": ("hello", "--role", "user"),
-    "history search": ("river",),
-    "history show": (),
+    "conversation append": ("hello", "--role", "user"),
+    "conversation search": ("river",),
+    "conversation show": (),
     "import": ("files",),
     "ls": (),
     "mcp": ("--http", "--token-env", "NOT_SET"),
@@ -56,9 +56,8 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "s3-policy": ("--url", "s3://bucket/x"),
     "search": ("plan",),
     "tree": (),
-    "undo": ("--since", "2020-01-01"),
+    "undo": ("--since", "2020-01-01", "--yes"),
     "versions": ("plan.md",),
-    "view": ("plan.md",),
     "write": ("plan.md", "new"),
 }
 MOMENT = re.compile(

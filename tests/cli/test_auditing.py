@@ -20,7 +20,7 @@ Run = Callable[..., Result]
 KEY = b"a key of 16 bytes at least"
 CHANGING = {
     "append": "append", "cp": "copy", "create": "create", "edit": "edit", "forget": "forget",
-    "history append": "append", "import": "create", "mv": "rename", "prune": "prune", "redact": "redact",
+    "conversation append": "append", "import": "create", "mv": "rename", "prune": "prune", "redact": "redact",
     "restore": "restore", "rm": "delete", "undo": "delete", "write": "write",
 }  # fmt: skip
 LOG = Path(".agent-memory/.agent-memory/audit")

@@ -40,7 +40,7 @@ def test_a_search_prints_the_others_and_exits_with_1(run: Run, above: Path) -> N
     assert {each["path"] for each in json.loads(result.stdout)["left_out"]} == {*LOCKED, LARGE}
 
 
-@pytest.mark.parametrize("command", [["ls", "-r"], ["tree"], ["view"]])
+@pytest.mark.parametrize("command", [["ls", "-r"], ["tree"], ["read", "--as-tool"]])
 def test_a_listing_shows_all_names_and_counts_the_others(run: Run, above: Path, command: list[str]) -> None:
     result = run("--url", str(above / "store"), *command)
     assert result.exit_code == 0

@@ -25,13 +25,13 @@ def line(content: object, role: str = "user", timestamp: str = NOON, **fields: o
 def test_no_stored_content_controls_the_terminal_or_forges_a_message(run: Run, history: History) -> None:
     forged = f"one\r\n{NOON} [slack / owner] USER: two\r\x1b[2J\x9b1A\u202e\u2028\x00\x7f\tend"
     history(line(forged, channel="a\nb", sender_id="\x07") + line("x", role="us\x1ber"))
-    result = run("history", "show")
+    result = run("conversation", "show")
     rows = result.stdout.split("\n")
     assert [row.startswith("    ") for row in rows] == [False, True, False, False]
     assert r"['a\nb' / '\x07']" in rows[0]
     assert rows[1].endswith(r"USER: two\r\x1b[2J\x9b1A\u202e\u2028\x00\x7f" + "\tend")
     assert r"US\x1bER" in result.stdout
-    found = run("history", "search", "one").stdout
+    found = run("conversation", "search", "one").stdout
     assert r"\x1b[2J\x9b1A\u202e" in found
     for text in (result.stdout, found):
         assert not set(text) & set("\x1b\x07\x9b\u202e\u2028\x00\x7f")
@@ -40,7 +40,7 @@ def test_no_stored_content_controls_the_terminal_or_forges_a_message(run: Run, h
 def test_content_in_any_script_is_printed_unchanged(run: Run, history: History) -> None:
     text = "na\u00efve \u30e1\u3000\u30e2 \u0645\u06cc\u200c\u0631\u0648\u0645 10\u202f000 \U0001f469\u200d\U0001f4bb"
     history(line(text))
-    assert text in run("history", "show").stdout
+    assert text in run("conversation", "show").stdout
 
 
 HOSTILE = {
@@ -82,7 +82,7 @@ def test_a_broken_history_never_fails_a_command(
     run: Run, history: History, tmp_path: Path, data: bytes, command: list[str]
 ) -> None:
     file = history(data)
-    result = run("history", *command)
+    result = run("conversation", *command)
     assert result.exit_code in ((0, 1) if command[0] == "search" else (0,))
     assert "Error" not in result.stderr
     assert str(tmp_path) not in result.output
@@ -97,10 +97,10 @@ def test_a_history_that_is_a_link_is_refused_without_showing_a_host_path(
     file = history(b"")
     file.unlink()
     file.symlink_to(tmp_path / "secret")
-    result = run("history", *command)
+    result = run("conversation", *command)
     assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (5, "", 1)
     assert str(tmp_path) not in result.stderr
-    assert json.loads(run("--json", "history", *command).stderr)["error"]["rule"] == "symlink"
+    assert json.loads(run("--json", "conversation", *command).stderr)["error"]["rule"] == "symlink"
     assert (tmp_path / "secret").read_bytes() == line("secret")
 
 
@@ -109,7 +109,7 @@ def test_a_character_that_the_terminal_cannot_show_is_escaped(
     spawn: Spawn, history: History, command: list[str]
 ) -> None:
     history(line("\u30e1\u30e2 caf\u00e9"))
-    done = spawn("history", *command, env={"PYTHONIOENCODING": "latin-1", "PYTHONUTF8": "1"})
+    done = spawn("conversation", *command, env={"PYTHONIOENCODING": "latin-1", "PYTHONUTF8": "1"})
     assert (done.returncode, done.stderr) == (0, b"")
     assert rb"\u30e1\u30e2 caf" + b"\xe9" in done.stdout
 
@@ -123,7 +123,7 @@ def test_a_closed_output_pipe_ends_the_command_silently(
     os.close(source)
     try:
         done = subprocess.run(
-            [script, "history", *command], stdout=target, stderr=subprocess.PIPE, cwd=tmp_path, check=False
+            [script, "conversation", *command], stdout=target, stderr=subprocess.PIPE, cwd=tmp_path, check=False
         )
     finally:
         os.close(target)
@@ -142,7 +142,7 @@ def test_show_all_of_a_long_history_needs_bounded_memory(history: History, scrip
     history(line("x" * 100_000) * 800)
 
     def peak(*args: str) -> int:
-        command = [sys.executable, "-c", PEAK_OF_A_CHILD, script, "history", "show", *args]
+        command = [sys.executable, "-c", PEAK_OF_A_CHILD, script, "conversation", "show", *args]
         done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=True)
         return int(done.stdout) * (1 if sys.platform == "darwin" else 1024)
 

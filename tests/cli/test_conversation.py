@@ -25,7 +25,7 @@ def test_the_files_are_shown_and_the_mark_stays_without_yes(run: Run) -> None:
     assert [line.split()[-1] for line in result.stdout.splitlines()[:2]] == ["a/cron/jobs.json", "history.jsonl"]
     assert "plan.md" not in result.stdout
     assert "--yes" in result.stderr
-    assert run("history", "show").exit_code == 5
+    assert run("conversation", "show").exit_code == 5
 
 
 def test_yes_takes_the_mark_back(run: Run) -> None:
@@ -36,8 +36,8 @@ def test_yes_takes_the_mark_back(run: Run) -> None:
     assert json.loads(result.stdout) == {
         "directory": "notes/deep", "marked": ["", "notes"], "files": [], "allowed": True,
     }  # fmt: skip
-    assert run("history", "append", "--role", "user", "hello").exit_code == 0
-    assert run("history", "show", "--directory", "notes").exit_code == 0
+    assert run("conversation", "append", "--role", "user", "hello").exit_code == 0
+    assert run("conversation", "show", "--directory", "notes").exit_code == 0
 
 
 def test_without_a_mark_there_is_nothing_to_do(run: Run) -> None:
@@ -49,6 +49,6 @@ def test_without_a_mark_there_is_nothing_to_do(run: Run) -> None:
 def test_a_refused_history_names_the_command(run: Run) -> None:
     mark("", "history.jsonl")
     for command in (["show"], ["search", "x"], ["append", "--role", "user", "x"]):
-        result = run("history", *command)
+        result = run("conversation", *command)
         assert result.exit_code == 5
         assert "agent-memory conversation allow" in result.stderr

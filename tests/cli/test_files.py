@@ -107,7 +107,7 @@ def test_create_refuses_a_name_that_is_taken(run: Run) -> None:
 
 
 def test_a_missing_file_is_not_found(run: Run) -> None:
-    for command in (["read", "a.md"], ["rm", "a.md"], ["rm", "-r", "a"], ["mv", "a.md", "b.md"], ["ls", "a"]):
+    for command in (["read", "a.md"], ["rm", "a.md"], ["rm", "-r", "--yes", "a"], ["mv", "a.md", "b.md"], ["ls", "a"]):
         result = run(*command)
         assert (result.exit_code, result.stderr.startswith("Error: ")) == (3, True), command
 
@@ -156,22 +156,22 @@ def test_rm_deletes_a_directory_only_with_its_option(run: Run) -> None:
     run("write", "a/c.md", "x")
     assert "-r" in run("rm", "a").stderr
     assert len(stored()) == 2
-    assert "2 files" in run("rm", "-r", "a").stdout
+    assert "2 files" in run("rm", "-r", "--yes", "a").stdout
     assert stored() == {}
 
 
 def test_rm_r_deletes_a_file_too(run: Run) -> None:
     run("write", "a.md", "x")
-    assert run("rm", "-r", "a.md").exit_code == 0
+    assert run("rm", "-r", "--yes", "a.md").exit_code == 0
     assert stored() == {}
 
 
 def test_rm_of_an_empty_name_deletes_nothing_and_rm_of_a_dot_deletes_everything(run: Run) -> None:
     run("write", "a/b.md", "x")
-    assert run("rm", "-r", "").exit_code == 2
-    assert run("rm", "-r", "/").exit_code == 2
+    assert run("rm", "-r", "--yes", "").exit_code == 2
+    assert run("rm", "-r", "--yes", "/").exit_code == 2
     assert len(stored()) == 1
-    assert run("rm", "-r", ".").exit_code == 0
+    assert run("rm", "-r", "--yes", ".").exit_code == 0
     assert stored() == {}
 
 

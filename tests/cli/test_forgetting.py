@@ -69,16 +69,16 @@ def test_forget_erases_a_file_of_the_agent_in_the_option(run: Run, store: Path, 
     assert files(store) == ["bob/dir/b.md", "eve/a.md"]
 
 
-def test_forget_that_finds_nothing_reports_it_and_exits_with_1(run: Run, store: Path) -> None:
+def test_forget_that_finds_nothing_exits_with_3_and_says_what_else_may_be_meant(run: Run, store: Path) -> None:
     assert run("--url", str(store), "forget", "--yes", "--agent", "bob").exit_code == 0
     result = run("--url", str(store), "forget", "--yes", "--agent", "bob")
-    assert (result.exit_code, result.stdout) == (1, "nothing to forget: the store keeps nothing of bob\n")
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert "nothing to forget: the store keeps nothing of all of bob; agent 'bob' has no files;" in result.stderr
     result = run("--url", str(store), "forget", "--yes", "eve")
-    assert (result.exit_code, result.stdout) == (1, "nothing to forget: the store keeps nothing of eve of default\n")
-    assert "forget --agent eve" in result.stderr
-    assert (
-        json.loads(run("--url", str(store), "--json", "forget", "--yes", "x.md", "--agent", "eve").stdout)["files"] == 0
-    )
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert "nothing of eve of default; there is an agent of that name: agent-memory forget --agent eve" in result.stderr
+    told = json.loads(run("--url", str(store), "--json", "forget", "--yes", "x.md", "--agent", "eve").stderr)["error"]
+    assert (told["kind"], told["exit_code"]) == ("file_not_found", 3)
     assert files(store) == ["eve/a.md"]
     with AgentMemoryService(store) as service:
         assert service.forget_memory("bob").files == 0
@@ -92,7 +92,7 @@ def test_a_salt_is_destroyed_although_no_file_is_left(run: Run, store: Path) -> 
     result = run("--url", str(store), "forget", "--yes", "--agent", "bob")
     told = "forgot 0 files of bob, and the salt of its digests in the audit log\n"
     assert (result.exit_code, result.stdout) == (0, told)
-    assert run("--url", str(store), "forget", "--yes", "--agent", "bob").exit_code == 1
+    assert run("--url", str(store), "forget", "--yes", "--agent", "bob").exit_code == 3
 
 
 @pytest.mark.parametrize(
@@ -115,8 +115,8 @@ def test_forget_asks_for_confirmation_in_a_terminal(
     os.close(ours)
     os.close(theirs)
     assert (done.returncode, files(store)) == (code, left)
-    assert (b"Erase all of bob for good?" in done.stderr) is bool(answer)
-    assert (b"nothing was erased" in done.stderr) is (code == 1)
+    assert (b"Erase all of bob for good: 2 present files, and all that is kept" in done.stderr) is bool(answer)
+    assert (b"nothing was changed" in done.stderr) is (code == 1)
 
 
 def test_without_a_terminal_forget_erases_only_with_the_option_yes(run: Run, store: Path) -> None:

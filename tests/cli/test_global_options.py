@@ -43,7 +43,7 @@ def test_the_last_of_several_equal_options_wins(run: Run) -> None:
     assert "ann" in run(*STORE, "--agent", "default", "read", "plan.md", "--agent", "ann").stdout
 
 
-@pytest.mark.parametrize("group", ["audit", "history"])
+@pytest.mark.parametrize("group", ["audit", "conversation"])
 def test_a_group_without_a_command_prints_one_line(run: Run, group: str) -> None:
     result = run(group)
     assert (result.exit_code, result.stderr) == (2, f"Error: Missing command; try 'app {group} --help'\n")

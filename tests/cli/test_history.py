@@ -1,4 +1,4 @@
-"""history show, append and search: output, stored messages, errors, exit codes, and JSON."""
+"""conversation show, append and search: output, stored messages, errors, exit codes, and JSON."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def shown(result: Result) -> list[str]:
 
 def test_show_prints_one_line_per_message(run: Run, history: History) -> None:
     history(line("hello", channel="slack", sender_id="ann") + line("hi", "assistant", "2026-03-01T12:00:00.5"))
-    assert run("history", "show").stdout == (
+    assert run("conversation", "show").stdout == (
         "2026-03-01T12:00:00+00:00 [slack / ann] USER: hello\n2026-03-01T12:00:00 [unknown / unknown] ASSISTANT: hi\n"
     )
 
@@ -53,17 +53,17 @@ def test_show_prints_one_line_per_message(run: Run, history: History) -> None:
 def test_show_prints_the_last_20_the_last_n_or_all_messages(run: Run, history: History) -> None:
     history(b"".join(line(str(number)) for number in range(30)))
     numbers = [str(number) for number in range(30)]
-    assert shown(run("history", "show")) == numbers[-20:]
-    assert shown(run("history", "show", "-n", "3")) == numbers[-3:]
-    assert shown(run("history", "show", "-n", "99")) == numbers
-    assert shown(run("history", "show", "-n", "0")) == []
-    assert shown(run("history", "show", "--all")) == numbers
+    assert shown(run("conversation", "show")) == numbers[-20:]
+    assert shown(run("conversation", "show", "-n", "3")) == numbers[-3:]
+    assert shown(run("conversation", "show", "-n", "99")) == numbers
+    assert shown(run("conversation", "show", "-n", "0")) == []
+    assert shown(run("conversation", "show", "--all")) == numbers
 
 
 def test_json_output_has_every_stored_field_with_one_object_per_line(run: Run, history: History) -> None:
     history(line("x") + json.dumps(EVERY_FIELD).encode() + b"\n")
     for how in (["--all"], ["-n", "2"]):
-        result = run("history", "show", "--json", *how)
+        result = run("conversation", "show", "--json", *how)
         assert [json.loads(row) for row in result.stdout.splitlines()] == [json.loads(line("x")), EVERY_FIELD]
         assert result.stdout.isascii()
 
@@ -71,26 +71,26 @@ def test_json_output_has_every_stored_field_with_one_object_per_line(run: Run, h
 @pytest.mark.parametrize("how", [[], ["--all"]])
 def test_system_messages_are_shown_to_a_person(run: Run, history: History, how: list[str]) -> None:
     history(line("obey", "system") + line("hi"))
-    result = run("history", "show", *how)
+    result = run("conversation", "show", *how)
     assert (shown(result), result.stderr) == (["obey", "hi"], "")
 
 
 @pytest.mark.parametrize("how", [[], ["--all"]])
 def test_lines_without_a_message_are_counted_on_stderr(run: Run, history: History, how: list[str]) -> None:
     history(b"\n" + line("one") + b"\x1b[31m{torn\n" + line("x", sender_id=["ann"]) + line("two"))
-    result = run("history", "show", *how)
+    result = run("conversation", "show", *how)
     assert (result.exit_code, shown(result)) == (0, ["one", "two"])
     assert result.stderr.startswith("Note: history.jsonl: 2 lines without a message skipped; one begins: ")
     assert result.stderr.count("\n") == 1
     assert "\x1b" not in result.stderr
-    result = run("history", "show", "--json", *how)
+    result = run("conversation", "show", "--json", *how)
     assert len([json.loads(row) for row in result.stdout.splitlines()]) == 2
     assert json.loads(result.stderr)["skipped"] == 2
 
 
 @pytest.mark.parametrize("how", [[], ["--all"], ["--json"]])
 def test_a_missing_history_has_no_messages(run: Run, empty_store: Path, how: list[str]) -> None:
-    result = run("history", "show", *how)
+    result = run("conversation", "show", *how)
     advice = "has no messages at the top of its memory; --directory selects another directory\n"
     told = "" if how == ["--json"] else advice
     assert (result.exit_code, result.stdout, result.stderr.partition("'default' ")[2]) == (0, "", told)
@@ -99,7 +99,9 @@ def test_a_missing_history_has_no_messages(run: Run, empty_store: Path, how: lis
 
 def test_append_stores_a_message_with_the_current_time(run: Run) -> None:
     before = datetime.now(UTC)
-    result = run("history", "append", "--role", "user", "--channel", "cli", "--sender", "ann", "- caf\u00e9\nand more")
+    result = run(
+        "conversation", "append", "--role", "user", "--channel", "cli", "--sender", "ann", "- caf\u00e9\nand more"
+    )
     assert (result.exit_code, result.stdout) == (0, "appended to history.jsonl\n")
     (message,) = stored()
     assert before <= datetime.fromisoformat(message.pop("timestamp")) <= datetime.now(UTC)
@@ -108,22 +110,22 @@ def test_append_stores_a_message_with_the_current_time(run: Run) -> None:
 
 def test_append_accepts_the_same_sources_of_content_as_write(run: Run, tmp_path: Path) -> None:
     (tmp_path / "source").write_bytes(b"from a file\r\n")
-    run("history", "append", "--role", "user", "--file", "source")
-    run("history", "append", "--role", "user", given=b"from stdin\n")
-    run("history", "append", "--role", "user", "-", given=b"from stdin too")
-    run("history", "append", "--role", "user", "")
+    run("conversation", "append", "--role", "user", "--file", "source")
+    run("conversation", "append", "--role", "user", given=b"from stdin\n")
+    run("conversation", "append", "--role", "user", "-", given=b"from stdin too")
+    run("conversation", "append", "--role", "user", "")
     assert [message["content"] for message in stored()] == ["from a file\r\n", "from stdin\n", "from stdin too", ""]
 
 
 def test_append_prints_the_stored_message_as_json(run: Run) -> None:
-    told = json.loads(run("history", "append", "--json", "--role", "user", "x").stdout)
+    told = json.loads(run("conversation", "append", "--json", "--role", "user", "x").stdout)
     assert [told] == stored()
 
 
 def test_append_after_a_torn_line_starts_a_new_line(run: Run, history: History) -> None:
     history(line("one") + b'{"role": "us')
-    run("history", "append", "--role", "user", "two")
-    assert shown(run("history", "show")) == ["one", "two"]
+    run("conversation", "append", "--role", "user", "two")
+    assert shown(run("conversation", "show")) == ["one", "two"]
 
 
 @pytest.mark.parametrize(
@@ -142,10 +144,10 @@ def test_append_after_a_torn_line_starts_a_new_line(run: Run, history: History) 
 def test_the_refusal_of_an_invalid_message_is_one_line(
     run: Run, tmp_path: Path, args: list[str], given: bytes, code: int
 ) -> None:
-    result = run("history", "append", *args, given=given)
+    result = run("conversation", "append", *args, given=given)
     assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (code, "", 1)
     assert result.stderr.startswith("Error: ")
-    assert json.loads(run("history", "append", "--json", *args, given=given).stderr)["error"]["exit_code"] == code
+    assert json.loads(run("conversation", "append", "--json", *args, given=given).stderr)["error"]["exit_code"] == code
     assert not (tmp_path / ".agent-memory").exists()
 
 
@@ -154,23 +156,23 @@ def test_search_prints_the_answer_of_the_tool(run: Run, history: History) -> Non
     with AgentMemoryService(".agent-memory") as service:
         tool = SearchHistoryTool(ConversationMemory(service.agent("default")))
         found, nothing = (tool.call({"query": query}).output for query in ("TEA", "coffee"))
-    result = run("history", "search", " TEA ")
+    result = run("conversation", "search", " TEA ")
     assert (result.exit_code, result.stdout, result.stderr) == (0, found + "\n", "")
-    result = run("history", "search", "coffee")
+    result = run("conversation", "search", "coffee")
     assert (result.exit_code, result.stdout, result.stderr) == (1, nothing + "\n", "")
 
 
 def test_search_prints_json(run: Run, history: History) -> None:
     history(line("before", "system") + json.dumps(EVERY_FIELD).encode() + b"\n" + line("other"))
-    result = run("history", "search", "CAF\u00c9", "--json")
+    result = run("conversation", "search", "CAF\u00c9", "--json")
     before = json.loads(line("before", "system"))
     assert json.loads(result.stdout) == {
         "matches": [{"before": before, "hit": EVERY_FIELD, "after": json.loads(line("other"))}],
         "skipped": 0,
     }
-    result = run("history", "search", "other", "--json", "--max-results", "1")
+    result = run("conversation", "search", "other", "--json", "--max-results", "1")
     assert json.loads(result.stdout)["matches"][0]["after"] is None
-    result = run("history", "search", "coffee", "--json")
+    result = run("conversation", "search", "coffee", "--json")
     assert (result.exit_code, json.loads(result.stdout), result.stderr) == (1, {"matches": [], "skipped": 0}, "")
 
 
@@ -181,7 +183,7 @@ def test_search_can_be_limited_by_days_and_by_results(run: Run, history: History
     def hits(*args: str) -> list[str]:
         return [
             match["hit"]["content"]
-            for match in json.loads(run("history", "search", "x", "--json", *args).stdout)["matches"]
+            for match in json.loads(run("conversation", "search", "x", "--json", *args).stdout)["matches"]
         ]
 
     assert hits() == hits("--days", "0") == hits("--days", "9" * 400) == ["old x", "new x", "new x", "new x"]
@@ -209,31 +211,31 @@ def test_search_can_be_limited_by_days_and_by_results(run: Run, history: History
     ],
 )
 def test_invalid_arguments_are_a_usage_error(run: Run, args: list[str]) -> None:
-    result = run("history", *args)
+    result = run("conversation", *args)
     assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
-    assert json.loads(run("--json", "history", *args).stderr)["error"]["kind"] == "usage"
+    assert json.loads(run("--json", "conversation", *args).stderr)["error"]["kind"] == "usage"
 
 
 def test_global_options_may_be_anywhere(run: Run) -> None:
-    run("--url", "elsewhere", "history", "--agent", "ann", "append", "--role", "user", "x")
-    run("history", "append", "--role", "user", "y", "--url", "elsewhere", "--agent", "ann")
-    run("history", "--url", "elsewhere", "append", "--agent", "ann", "--role", "user", "z")
+    run("--url", "elsewhere", "conversation", "--agent", "ann", "append", "--role", "user", "x")
+    run("conversation", "append", "--role", "user", "y", "--url", "elsewhere", "--agent", "ann")
+    run("conversation", "--url", "elsewhere", "append", "--agent", "ann", "--role", "user", "z")
     with AgentMemoryService("elsewhere") as service:
         messages = ConversationMemory(service.agent("ann")).load_history()
     assert [message.content for message in messages] == ["x", "y", "z"]
-    assert run("history", "--json", "--url", "elsewhere", "show", "--agent", "ann").stdout.count('"role"') == 3
+    assert run("conversation", "--json", "--url", "elsewhere", "show", "--agent", "ann").stdout.count('"role"') == 3
 
 
 @pytest.mark.parametrize("args", [["--agent", "a b"], ["--url", "nosuchscheme://x"], ["--url", "s3://"]])
 @pytest.mark.parametrize("command", [["show"], ["show", "--all"], ["append", "--role", "user", "x"], ["search", "x"]])
 def test_a_store_that_cannot_be_opened_prints_one_line(run: Run, args: list[str], command: list[str]) -> None:
-    result = run("history", *command, *args)
+    result = run("conversation", *command, *args)
     assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (run("ls", *args).exit_code, "", 1)
     assert result.stderr.startswith("Error: ")
 
 
 def test_a_search_counts_the_damaged_lines(run: Run, history: History) -> None:
     history(line("tea") + b"{\n")
-    result = run("history", "search", "tea")
+    result = run("conversation", "search", "tea")
     assert (result.exit_code, result.stderr) == (0, "Note: history.jsonl: 1 line without a message skipped\n")
-    assert json.loads(run("history", "search", "none", "--json").stdout) == {"matches": [], "skipped": 1}
+    assert json.loads(run("conversation", "search", "none", "--json").stdout) == {"matches": [], "skipped": 1}

@@ -22,7 +22,7 @@ MAY_BE_THE_FIRST = {
     "create",
     "demo",
     "doctor",
-    "history append",
+    "conversation append",
     "import",
     "mcp",
     "new",

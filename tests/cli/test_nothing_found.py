@@ -42,7 +42,7 @@ def test_a_tree_without_agents_is_reported(run: Run) -> None:
 
 @pytest.mark.usefixtures("bot")
 def test_history_commands_work_on_a_conversation_in_a_directory(run: Run) -> None:
-    where = ("--url", "store", "--agent", "bot", "history")
+    where = ("--url", "store", "--agent", "bot", "conversation")
     assert "--directory selects another directory" in run(*where, "show").stderr
     assert "We drink tea." in run(*where, "show", "--directory", "conversation").stdout
     assert "We drink tea." in run(*where, "search", "tea", "--directory", "conversation").stdout

@@ -34,7 +34,7 @@ def test_a_path_with_and_without_memories_names_the_same_file(run: Run, tmp_path
 
 
 @pytest.mark.usefixtures("seeded")
-@pytest.mark.parametrize("command", ["ls", "tree", "view", "audit show"])
+@pytest.mark.parametrize("command", ["ls", "tree", "read --as-tool", "audit show"])
 @pytest.mark.parametrize("top", ["/memories", "/memories/"])
 def test_memories_alone_names_the_top_of_the_memory(run: Run, tmp_path: Path, command: str, top: str) -> None:
     words = command.split() + ["--url", "store"] + (["--path"] if command == "audit show" else [])
@@ -42,7 +42,7 @@ def test_memories_alone_names_the_top_of_the_memory(run: Run, tmp_path: Path, co
 
 
 @pytest.mark.usefixtures("seeded")
-@pytest.mark.parametrize("command", [command for command in WITH_PATHS if command != "view"])
+@pytest.mark.parametrize("command", WITH_PATHS)
 @pytest.mark.parametrize("path", ["/plan.md", "x/../plan.md", "//memories/plan.md"])
 def test_another_spelling_of_memories_is_refused_with_the_right_name(
     run: Run, tmp_path: Path, command: str, path: str
@@ -59,5 +59,5 @@ def test_no_tool_path_creates_a_directory_named_memories(run: Run, tmp_path: Pat
     assert run("read", "dir/a.md").stdout == "x"
     assert run("mv", "/memories/dir", "/memories/new").exit_code == 0
     assert [file.name for file in (tmp_path / ".agent-memory/agent_memory/default").iterdir()] == ["new"]
-    assert run("rm", "-r", "/memories").exit_code == 0
+    assert run("rm", "-r", "--yes", "/memories").exit_code == 0
     assert not list((tmp_path / ".agent-memory").rglob("*.md"))

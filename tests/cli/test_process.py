@@ -40,9 +40,10 @@ def test_a_closed_output_pipe_ends_the_command_silently(
 
 
 COMMANDS = [
-    ["--help"], ["--version"], ["ls", "--help"], ["read", "a.md"], ["ls", "--json"], ["tree"], ["view", "a.md"],
-    ["search", "x"], ["doctor"], ["plugins"], ["agents"], ["write", "b.md", "x"], ["append", "a.md", "x"],
-    ["rm", "a.md"],    ["audit", "verify"], ["export", "target"], ["connect", "cursor"], ["nonsense"],
+    ["--help"], ["--version"], ["ls", "--help"], ["read", "a.md"], ["ls", "--json"], ["tree"],
+    ["read", "--as-tool", "a.md"], ["search", "x"], ["doctor"], ["plugins"], ["agents"], ["write", "b.md", "x"],
+    ["append", "a.md", "x"], ["rm", "a.md"], ["audit", "verify"], ["export", "target"], ["connect", "cursor"],
+    ["nonsense"],
 ]  # fmt: skip
 
 

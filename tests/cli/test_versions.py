@@ -144,18 +144,18 @@ def test_the_changes_of_an_actor_are_undone(stored: Run) -> None:
     assert planned.stdout.splitlines() == [
         "would be cut: log.md by 7 appended bytes", f"would be restored: notes/a.md to version {lost}",
     ]  # fmt: skip
-    result = stored("undo", "--by", "bob")
+    result = stored("undo", "--yes", "--by", "bob")
     assert result.stdout.splitlines() == [line.removeprefix("would be ") for line in planned.stdout.splitlines()]
     assert (result.exit_code, result.stderr) == (1, "Note: left left.md: changed since by 'ann'\n")
     assert stored("read", "log.md").stdout == "by ann\n"
     assert stored("read", "notes/a.md").stdout == "all is lost\n"
-    assert stored("undo", "--by", "nobody").stdout == "nothing to undo of agent 'default'\n"
-    assert stored("undo").exit_code == 2
+    assert stored("undo", "--yes", "--by", "nobody").stdout == "nothing to undo of agent 'default'\n"
+    assert stored("undo", "--yes").exit_code == 2
     document = json.loads(stored("--json", "undo", "--by", "bob", "--dry-run").stdout)
     assert (document["dry_run"], document["done"]) == (True, [])
     assert {"path": "left.md", "reason": "changed since by 'ann'"} in document["left"]
     assert good in ids(stored)
-    assert stored("undo", "--by", "bob", "--log", "no-such-log.jsonl").exit_code == 1
+    assert stored("undo", "--yes", "--by", "bob", "--log", "no-such-log.jsonl").exit_code == 1
 
 
 def test_the_printed_times_are_those_that_undo_takes(stored: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,9 +168,9 @@ def test_the_printed_times_are_those_that_undo_takes(stored: Run, monkeypatch: p
     time.tzset()
     later = "2100-01-01"
     for moment in (later, f"{later} 00:00", f"{later}T00:00:00.500Z", f"{later} 00:00:00+02:00"):
-        result = stored("undo", "--since", moment)
+        result = stored("undo", "--yes", "--since", moment)
         assert (result.stdout, result.stderr) == ("nothing to undo of agent 'default'\n", ""), moment
-    result = stored("undo", "--since", "yesterday")
+    result = stored("undo", "--yes", "--since", "yesterday")
     assert (result.exit_code, "2026-03-01 09:12:07Z" in result.stderr) == (2, True)
 
 
@@ -250,6 +250,23 @@ def test_a_file_may_be_named_on(stored: Run) -> None:
     assert len(ids(stored, "./on")) == 1
 
 
+def test_without_an_id_the_last_earlier_version_is_compared_and_restored(stored: Run) -> None:
+    _, earlier, _ = ids(stored)
+    assert stored("diff", "notes/a.md").stdout == stored("diff", "notes/a.md", earlier).stdout != ""
+    assert json.loads(stored("--json", "diff", "notes/a.md").stdout)["old"] == earlier
+    assert stored("restore", "notes/a.md").exit_code == 0
+    assert stored("read", "notes/a.md").stdout == "one\n2\nthree\n"
+    assert stored("restore", "notes/a.md").exit_code == 0, "takes the first one back"
+    assert stored("read", "notes/a.md").stdout == "all is lost\n"
+    stored("rm", "notes/a.md")
+    assert stored("restore", "notes/a.md").exit_code == 0, "of a deleted file it is the deleted content"
+    assert stored("read", "notes/a.md").stdout == "all is lost\n"
+    stored("write", "new.md", "x")
+    for command in ("diff", "restore"):
+        result = stored(command, "new.md")
+        assert (result.exit_code, "no earlier version of this file is kept" in result.stderr) == (3, True)
+
+
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
@@ -261,7 +278,6 @@ def test_a_file_may_be_named_on(stored: Run) -> None:
         (["versions", "../x"], 5, "refused"),
         (["versions", "a.md", "-n", "0"], 2, "-n"),
         (["diff", "notes/a.md", "x"], 3, "no version 'x'"),
-        (["diff", "notes/a.md"], 2, "Missing argument"),
         (["restore", "notes/a.md", "0000000000000000"], 3, "no version"),
         (["restore", "notes", "0000000000000000"], 3, "no version"),
     ],
@@ -270,6 +286,10 @@ def test_a_mistake_is_told_and_changes_nothing(stored: Run, words: list[str], co
     result = stored(*words)
     assert (result.exit_code, result.stdout, told in result.stderr) == (code, "", True), result.stderr
     assert stored("read", "notes/a.md").stdout == "all is lost\n"
+    stored("write", "new.md", "x")
+    for command in ("diff", "restore"):
+        result = stored(command, "new.md")
+        assert (result.exit_code, "no earlier version of this file is kept" in result.stderr) == (3, True)
 
 
 def test_without_versions_there_is_only_the_present_one(run: Run) -> None:

@@ -41,9 +41,9 @@ def put(path: str, data: bytes) -> None:
 
 
 def test_view_shows_a_person_the_files_of_a_conversation(run: Run) -> None:
-    run("history", "append", "--role", "user", "by the river")
-    assert "by the river" in run("view", "history.jsonl").stdout
-    assert "history.jsonl" in run("view").stdout
+    run("conversation", "append", "--role", "user", "by the river")
+    assert "by the river" in run("read", "--as-tool", "history.jsonl").stdout
+    assert "history.jsonl" in run("read", "--as-tool").stdout
     assert run("search", "RIVER").stdout.startswith("history.jsonl:1: ")
 
 
@@ -61,13 +61,13 @@ def test_view_shows_the_same_as_the_tool_for_every_form_of_the_path(run: Run, pa
         answer = MemoryTool(service.agent("default")).call({"command": "view", "path": named})
     assert not answer.is_error
     for path in paths:
-        result = run("view", path)
+        result = run("read", "--as-tool", path)
         assert (result.exit_code, result.stdout, result.stderr) == (0, answer.output + "\n", "")
-        assert json.loads(run("view", path, "--json").stdout)["output"] == answer.output
+        assert json.loads(run("read", "--as-tool", path, "--json").stdout)["output"] == answer.output
 
 
 def test_view_of_an_empty_memory_shows_its_root_and_creates_nothing(run: Run, empty_store: Path) -> None:
-    result = run("view")
+    result = run("read", "--as-tool")
     assert (result.exit_code, result.stdout.splitlines()[-1]) == (0, "0B\t/memories")
     assert list(empty_store.iterdir()) == []
 
@@ -77,7 +77,7 @@ def test_view_of_an_empty_memory_shows_its_root_and_creates_nothing(run: Run, em
     ("lines", "numbers"), [("2:3", [2, 3]), ("4:", [4, 5]), ("4:-1", [4, 5]), ("5:99", [5]), ("99:", []), ("2:2", [2])]
 )
 def test_view_shows_the_requested_lines(run: Run, lines: str, numbers: list[int]) -> None:
-    result = run("view", "notes/a.md", "--lines", lines)
+    result = run("read", "--as-tool", "notes/a.md", "--lines", lines)
     assert result.exit_code == 0
     assert [int(row.split("\t")[0]) for row in result.stdout.splitlines()[1:] if row] == numbers
 
@@ -86,7 +86,7 @@ def test_view_shows_the_requested_lines(run: Run, lines: str, numbers: list[int]
     "lines", ["", "3", ":3", "0:3", "3:2", "-1:3", "1:-2", "1:2:3", "x:y", "1:\u0663", "9" * 5000 + ":"]
 )
 def test_an_invalid_range_of_lines_is_a_usage_error(run: Run, lines: str) -> None:
-    result = run("view", "a.md", "--lines", lines)
+    result = run("read", "--as-tool", "a.md", "--lines", lines)
     assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
     assert "START:END" in result.stderr
 
@@ -112,25 +112,25 @@ def test_an_invalid_range_of_lines_is_a_usage_error(run: Run, lines: str) -> Non
 def test_a_failed_view_prints_an_error_and_has_its_exit_code(
     run: Run, tmp_path: Path, path: str, code: int, kind: str
 ) -> None:
-    result = run("view", path)
+    result = run("read", "--as-tool", path)
     assert (result.exit_code, result.stdout) == (code, "")
     assert result.stderr.startswith("Error: ")
     assert "\x1b" not in result.stderr
     assert str(tmp_path) not in result.stderr
-    error = json.loads(run("view", path, "--json").stderr)["error"]
+    error = json.loads(run("read", "--as-tool", path, "--json").stderr)["error"]
     assert (error["kind"], error["exit_code"]) == (kind, code)
 
 
 def test_a_file_that_is_no_text_is_not_shown(run: Run, tmp_path: Path) -> None:
     put("raw", bytes(range(256)))
-    result = run("view", "raw")
+    result = run("read", "--as-tool", "raw")
     assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (1, "", 1)
     assert str(tmp_path) not in result.stderr
 
 
 def test_a_file_with_too_many_lines_is_refused_with_the_tools_message(run: Run) -> None:
     put("long.md", b"\n" * 1_000_000)
-    result = run("view", "long.md")
+    result = run("read", "--as-tool", "long.md")
     assert result.exit_code == 1
     assert result.stderr == "Error: File /memories/long.md exceeds maximum line limit of 999,999 lines.\n"
 
@@ -139,7 +139,7 @@ def test_a_link_is_refused_without_showing_a_host_path(run: Run, tmp_path: Path)
     put("a.md", b"x")
     (tmp_path / ".agent-memory/agent_memory/default/link.md").symlink_to(tmp_path / "secret")
     (tmp_path / "secret").write_text("secret")
-    result = run("view", "link.md")
+    result = run("read", "--as-tool", "link.md")
     assert (result.exit_code, result.stdout) == (5, "")
     assert str(tmp_path) not in result.stderr
     assert "secret" not in run("search", "secret").output
@@ -155,14 +155,14 @@ def test_view_escapes_the_control_and_format_characters_that_search_replaces() -
 
 def test_no_stored_content_can_hide_text_or_change_its_direction(run: Run) -> None:
     put("a.md", "tea \u200ea\u200fb\u061cc\ufeffd\U000e0041e\u00adf".encode())
-    assert r"tea \u200ea\u200fb\u061cc\ufeffd\U000e0041e\xadf" in run("view", "a.md").stdout
+    assert r"tea \u200ea\u200fb\u061cc\ufeffd\U000e0041e\xadf" in run("read", "--as-tool", "a.md").stdout
 
 
 def test_no_stored_content_can_control_the_terminal(run: Run) -> None:
     put("a.md", "red \x1b[31m \x9b1A \u202e \x00 \x7f \u2028 over\rwrite\r\nnext\ttab".encode())
-    text = run("view", "a.md").stdout_bytes.decode()
+    text = run("read", "--as-tool", "a.md").stdout_bytes.decode()
     assert r"red \x1b[31m \x9b1A \u202e \x00 \x7f \u2028 over\rwrite" + "\n     2\tnext\ttab\n" in text
-    assert "\x1b[31m" in json.loads(run("view", "a.md", "--json").stdout)["output"]
+    assert "\x1b[31m" in json.loads(run("read", "--as-tool", "a.md", "--json").stdout)["output"]
     found = run("search", "red").stdout
     assert found.startswith("a.md:1: red ")
     assert found.count("\n") == 1
@@ -282,10 +282,10 @@ def test_spaces_and_joiners_of_any_script_are_shown_unchanged(run: Run) -> None:
     )
     put("a.md", text.encode())
     assert run("search", "tea").stdout == f"a.md:1: {text}\n"
-    assert text in run("view", "a.md").stdout
+    assert text in run("read", "--as-tool", "a.md").stdout
 
 
-@pytest.mark.parametrize("command", [["view"], ["search", "x"], ["search", "nothing"]])
+@pytest.mark.parametrize("command", [["read", "--as-tool"], ["search", "x"], ["search", "nothing"]])
 def test_names_that_are_no_keys_are_mentioned(run: Run, tmp_path: Path, command: list[str]) -> None:
     put("a.md", b"x")
     (tmp_path / ".agent-memory/agent_memory/default/what?.md").write_text("x")
@@ -303,11 +303,13 @@ def test_global_options_may_be_before_or_after_the_command(run: Run) -> None:
         ["search", "tea", "--url", "elsewhere", "--agent", "ann"],
     ):
         assert run(*args).stdout == "a.md:1: tea\n"
-    assert "3B\t/memories/a.md" in run("view", "--agent", "ann", "--url", "elsewhere").stdout
-    assert run("view", "--agent", "../x").exit_code == run("search", "x", "--agent", "../x").exit_code == 5
+    assert "3B\t/memories/a.md" in run("read", "--as-tool", "--agent", "ann", "--url", "elsewhere").stdout
+    assert run("read", "--as-tool", "--agent", "../x").exit_code == run("search", "x", "--agent", "../x").exit_code == 5
 
 
-@pytest.mark.parametrize("command", [["view"], ["view", "--json"], ["search", "x"], ["search", "x", "--json"]])
+@pytest.mark.parametrize(
+    "command", [["read", "--as-tool"], ["read", "--as-tool", "--json"], ["search", "x"], ["search", "x", "--json"]]
+)
 def test_a_closed_output_pipe_ends_the_command_silently(script: str, tmp_path: Path, command: list[str]) -> None:
     put("a.md", b"x" * 100 + b"\nx" * 1000)
     source, target = os.pipe()
@@ -319,7 +321,7 @@ def test_a_closed_output_pipe_ends_the_command_silently(script: str, tmp_path: P
     assert (done.returncode, done.stderr) == (141, b"")
 
 
-@pytest.mark.parametrize("command", [["view"], ["view", "\u30e1.md"], ["search", "\u30e1"]])
+@pytest.mark.parametrize("command", [["read", "--as-tool"], ["read", "--as-tool", "\u30e1.md"], ["search", "\u30e1"]])
 def test_a_character_that_the_terminal_cannot_show_is_escaped(spawn: Spawn, command: list[str]) -> None:
     put("\u30e1.md", "caf\u00e9 \u30e1".encode())
     done = spawn(*command, env={"PYTHONIOENCODING": "latin-1", "PYTHONUTF8": "1"})
@@ -330,7 +332,7 @@ def test_a_character_that_the_terminal_cannot_show_is_escaped(spawn: Spawn, comm
 def test_the_examples_of_the_page_print_the_documented_output(run: Run) -> None:
     run("write", "notes/today.md", "# Today\n- learnt to pipe\n")
     page = (Path(__file__).parents[2] / "docs/cli.md").read_text()
-    examples = re.findall(r"^\$ agent-memory ((?:view|search) .*)\n((?:[^$`].*\n|\n)+)", page, re.MULTILINE)
+    examples = re.findall(r"^\$ agent-memory ((?:read --as-tool|search) .*)\n((?:[^$`].*\n|\n)+)", page, re.MULTILINE)
     assert len(examples) >= 2
     for command, output in examples:
         assert run(*shlex.split(command)).stdout == output

@@ -282,15 +282,14 @@ def test_the_filesystem_touches_the_storage_only_within_operations_reported_once
 LINES: dict[str, list[str]] = {
     "read": ["notes.md"], "write": ["n.md", "x"], "append": ["notes.md", "x"], "create": ["n.md", "x"],
     "edit": ["notes.md", "--replace", "one", "two"], "ls": [], "tree": [], "rm": ["notes.md"],
-    "mv": ["notes.md", "n.md"], "cp": ["notes.md", "n.md"], "agents": [], "view": [], "search": ["one"],
-    "history": ["show"], "import": ["folder"], "export": ["out"], "forget": ["--yes", "notes.md"],
+    "mv": ["notes.md", "n.md"], "cp": ["notes.md", "n.md"], "agents": [], "search": ["one"],
+    "conversation": ["show"], "import": ["folder"], "export": ["out"], "forget": ["--yes", "notes.md"],
     "versions": ["notes.md"], "prune": [],
 }  # fmt: skip
 BELOW = {"doctor", "demo", "audit"}
 """Commands that read the storage itself, or the audit log."""
 OTHERWISE = {
     "connect",
-    "conversation",
     "copy",
     "cost",
     "diff",

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_memory.cli.audit import _line as audit_line
-from agent_memory.cli.history import _line as history_line
+from agent_memory.cli.conversation import _line as history_line
 from agent_memory.conversation import Message
 from agent_memory.hookspecs import Operation, Outcome
 from agent_memory.key.quoting import ascii_field, field
