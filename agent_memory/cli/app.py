@@ -26,6 +26,7 @@ from agent_memory.cli.output import Exit, report
 from agent_memory.cli.plugins import plugins
 from agent_memory.cli.policy import s3_policy
 from agent_memory.cli.settings import Command, Settings, failures_shown, global_options, log_to
+from agent_memory.cli.suggesting import SuggestingGroup
 from agent_memory.cli.undoing import redact, undo
 from agent_memory.errors import DISTRIBUTION
 
@@ -44,7 +45,7 @@ Exit codes:
 """
 
 
-class App(click.Group):
+class App(SuggestingGroup):
     """The group of all commands; every command ends with an exit code, never with a traceback."""
 
     command_class = Command

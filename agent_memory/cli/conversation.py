@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import click
 
-from agent_memory.cli.files import ContentCommand, content_argument, given_text
+from agent_memory.cli.files import ContentCommand, content_argument, given_text, show_unchanged
 from agent_memory.cli.output import Exit, counted, moment, note, printable, show_json
 from agent_memory.cli.paths import memory_path
 from agent_memory.cli.settings import Access, Command, Group, Settings, pass_settings
@@ -123,6 +123,9 @@ def append(
     The text is CONTENT, or the file of --file, or without both (or with "-") stdin.
     """
     message = Message(role, given_text(content, file), channel=channel, sender_id=sender)
+    if not message.content:
+        show_unchanged(settings, HISTORY, "nothing to append: ")
+        return
     with _conversation(settings, Access.MAKE, directory) as memory:
         memory.append_message(message)
     if settings.json:

@@ -7,8 +7,8 @@ import hashlib
 import click
 
 from agent_memory.cli.editor import EditedFile
-from agent_memory.cli.files import decoded, show_written
-from agent_memory.cli.output import Explained, show_json
+from agent_memory.cli.files import decoded, show_unchanged, show_written
+from agent_memory.cli.output import Explained
 from agent_memory.cli.paths import memory_path
 from agent_memory.cli.settings import Access, Command, Settings, pass_settings
 from agent_memory.core.precondition import SHA256
@@ -36,10 +36,8 @@ def edit(settings: Settings, path: str, replace: tuple[str, str] | None) -> None
             show_written(settings, "edited", memory.edit(path, lambda text: replaced_once(path, text, old, new)))
         elif result := _edited_by_hand(memory, path):
             show_written(settings, "edited", result)
-        elif settings.json:
-            show_json({"path": path, "unchanged": True})
         else:
-            click.echo(f"{path} is unchanged")
+            show_unchanged(settings, path)
 
 
 def replaced_once(path: str, text: str, old: str, new: str) -> str:

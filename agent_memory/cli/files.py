@@ -13,11 +13,12 @@ import click
 from agent_memory.backend import ANY, DEFAULT_MAX_BYTES
 from agent_memory.cli.asking import ask, require_answer, yes_option
 from agent_memory.cli.listing import files_at
-from agent_memory.cli.output import counted, show_json
+from agent_memory.cli.output import counted, printable, show_json
 from agent_memory.cli.paths import memory_path
 from agent_memory.cli.settings import Access, Command, Settings, pass_settings
 from agent_memory.core.precondition import SHA256, DeleteCondition
 from agent_memory.errors import AgentMemoryFileNotFoundError, FileTooLargeError, InvalidContentError
+from agent_memory.key import Key
 from agent_memory.key.quoting import field
 from agent_memory.memory import AgentMemory, TreeResult, WriteResult
 
@@ -86,9 +87,13 @@ def append(
 ) -> None:
     """Append to a file, or create it.
 
-    CONTENT is as for write, and is appended without a newline; --newline puts one before it if needed.
+    CONTENT is as for write, and is appended without a newline; --newline puts one before it if needed. An empty CONTENT
+    changes nothing, and makes no file.
     """
     text = given_text(content, file)
+    if not text:
+        show_unchanged(settings, Key.tree().join(path).path, "nothing to append: ")
+        return
     separator = "\n" if newline else ""
     with settings.memory(Access.MAKE) as memory:
         result = memory.append(path, text, when=_when(expected_sha256), separator=separator)
@@ -232,6 +237,14 @@ def show_written(settings: Settings, done: str, result: WriteResult, *, grown: b
         show_json({"path": result.path, "size": result.size, "sha256": result.sha256})
     else:
         click.echo(f"{done} {result.path} ({counted(result.size, 'byte')}{' now' if grown else ''})")
+
+
+def show_unchanged(settings: Settings, path: str, reason: str = "") -> None:
+    """Print that a command left a file as it is."""
+    if settings.json:
+        show_json({"path": path, "unchanged": True})
+    else:
+        click.echo(printable(f"{reason}{path} is unchanged"))
 
 
 def _show_done(settings: Settings, done: str, result: TreeResult) -> None:

@@ -60,9 +60,9 @@ def pages(backend: AnyBackend, prefix: Key, *, recursive: bool = True) -> Iterat
         markers.go_on(after)
 
 
-def first_page(backend: AnyBackend, prefix: Key) -> Page:
-    """A page with at most one name of this level."""
-    return _page(backend, prefix, False, None, limit=1)
+def first_page(backend: AnyBackend, prefix: Key, limit: int = 1) -> Page:
+    """A page with the first names of this level."""
+    return _page(backend, prefix, False, None, limit=limit)
 
 
 def _page(backend: AnyBackend, prefix: Key, recursive: bool, after: str | None, limit: int = _LIMIT) -> Page:

@@ -17,9 +17,10 @@ import click
 
 from agent_memory.backend import AnyBackend
 from agent_memory.cli.auditing import recording
-from agent_memory.cli.output import printable
+from agent_memory.cli.output import Explained, printable
 from agent_memory.cli.presence import refuse_inside_a_store, require_agent, require_store
-from agent_memory.errors import AgentMemoryError
+from agent_memory.cli.suggesting import SuggestingGroup, near_name
+from agent_memory.errors import AgentMemoryError, AgentMemoryFileNotFoundError
 from agent_memory.hookspecs import Operation, Outcome, hookimpl
 from agent_memory.memory import AgentMemory
 from agent_memory.plugins.configuration import CONFIG_VARIABLE, close, plugins_from
@@ -110,7 +111,13 @@ class Settings:
                 require_agent(store.service, store.backend, self.url, agent)
             elif access is not Access.MAKE:
                 require_store(store.backend, self.url, agent)
-            yield store
+            try:
+                yield store
+            except AgentMemoryFileNotFoundError as error:
+                near = near_name(store.backend, agent, error.path) if agent and error.path else None
+                if near is None:
+                    raise
+                raise Explained(error, f"did you mean {near!r}?", {"suggestion": near}) from error
 
     @contextmanager
     def recorded(self, url: str, options: Mapping[str, object], access: Access) -> Iterator[list[object]]:
@@ -211,7 +218,7 @@ class Command(click.Command):
         self.params += global_options(again=True)
 
 
-class Group(click.Group):
+class Group(SuggestingGroup):
     """A group of commands that accepts the global options after its name, and after the names of its commands."""
 
     command_class = Command

@@ -113,8 +113,14 @@ def test_append_accepts_the_same_sources_of_content_as_write(run: Run, tmp_path:
     run("conversation", "append", "--role", "user", "--file", "source")
     run("conversation", "append", "--role", "user", given=b"from stdin\n")
     run("conversation", "append", "--role", "user", "-", given=b"from stdin too")
-    run("conversation", "append", "--role", "user", "")
-    assert [message["content"] for message in stored()] == ["from a file\r\n", "from stdin\n", "from stdin too", ""]
+    assert [message["content"] for message in stored()] == ["from a file\r\n", "from stdin\n", "from stdin too"]
+
+
+@pytest.mark.parametrize("words", [[""], [], ["-"]])
+def test_append_of_nothing_says_so_and_stores_no_message(run: Run, tmp_path: Path, words: list[str]) -> None:
+    result = run("conversation", "append", "--role", "user", *words)
+    assert (result.exit_code, result.stdout) == (0, "nothing to append: history.jsonl is unchanged\n")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_append_prints_the_stored_message_as_json(run: Run) -> None:
