@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import click
 
 from agent_memory.backend import AnyBackend
+from agent_memory.cli import completing
 from agent_memory.cli.auditing import recording
 from agent_memory.cli.output import Explained, printable
 from agent_memory.cli.presence import refuse_inside_a_store, require_agent, require_store
@@ -241,7 +242,8 @@ def global_options(*, again: bool) -> list[click.Parameter]:
     return [
         option("--url", "chosen_url", envvar=None if again else "AGENT_MEMORY_URL", show_envvar=not again,
                help=f"Path or URL of the store.  [default: {DEFAULT_URL}]"),
-        option("--agent", "chosen_agent", help=f"The agent that owns the memory.  [default: {DEFAULT_AGENT}]"),
+        option("--agent", "chosen_agent", shell_complete=completing.agents,
+               help=f"The agent that owns the memory.  [default: {DEFAULT_AGENT}]"),
         option("--actor", help="The actor in the audit log.  [default: the user of this host]"),
         option("--config", metavar="FILE", envvar=None if again else CONFIG_VARIABLE, show_envvar=not again,
                help="A TOML file that enables plugins."),
