@@ -16,7 +16,7 @@ from agent_memory.audit import Finding, LogLocation, Record, Salts, log_at, veri
 from agent_memory.audit.records import lines_of, parsed
 from agent_memory.cli.auditing import log_of_store
 from agent_memory.cli.moment import Moment
-from agent_memory.cli.output import Exit, counted, note, printable, show_json
+from agent_memory.cli.output import Exit, counted, note, printable, row, show_json
 from agent_memory.cli.paths import memory_path
 from agent_memory.cli.presence import require_store
 from agent_memory.cli.settings import Group, Settings, pass_settings
@@ -33,6 +33,7 @@ _NO_LOG: Final = (
 )
 _MOST_CHECKPOINT_BYTES: Final = 500_000_000
 _EDITED: Final = "edited"
+_DIGITS: Final = 8
 _OF_THE_LOG: Final = ("begin", "segment")
 _CHANGING: Final = frozenset(get_args(OperationKind)) - READING
 _UNCHANGED: Final = ("error", "denied")
@@ -297,7 +298,7 @@ def _print(settings: Settings, records: Iterator[Record], named: _Named | None =
 
 
 def _line(record: Record) -> str:
-    """A record as one line of fields with two spaces between them; each field is quoted so that it stays one field.
+    """A record as a row of fields; each field is quoted so that it stays one field.
 
     The fields are: day, time, agent, actor, operation or event, path and outcome, "-" for a missing one; after the path
     "->" and the target of a move; at the end the size, "bytes", the beginning of the digest, and "call" with the tool
@@ -310,11 +311,11 @@ def _line(record: Record) -> str:
         f"{_time(record):%Y-%m-%d %H:%M:%S}", _shown(record.get("agent")), _shown(record.get("actor")), _shown(what),
         _shown_path(record.get("path")), *(["->", _shown_path(record["target"])] if "target" in record else []),
         _shown(end), *([f"{_shown(size)} bytes"] if size is not None else []),
-        *([_shown(digest[:12])] if digest else []),
+        *([_shown(digest[:_DIGITS])] if digest else []),
         *([f"call {_shown(call)}"] if call is not None else []),
         *(["(not as written)"] if _EDITED in record else []),
     ]  # fmt: skip
-    return "  ".join(facts)
+    return row(*facts)
 
 
 def _shown(value: object) -> str:

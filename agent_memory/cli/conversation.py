@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import click
 
 from agent_memory.cli.files import ContentCommand, content_argument, given_text, show_unchanged
-from agent_memory.cli.output import Exit, counted, moment, note, printable, show_json
+from agent_memory.cli.output import Exit, counted, moment, note, printable, row, show_json
 from agent_memory.cli.paths import memory_path
 from agent_memory.cli.settings import Access, Command, Group, Settings, pass_settings
 from agent_memory.conversation import ConversationMemory, Match, Message, Skipped
@@ -195,7 +195,7 @@ def allow(settings: Settings, directory: str, yes: bool) -> None:
         show_json({"directory": directory, "marked": marked, "files": shown, "allowed": allowed})
     else:
         for entry in files:
-            click.echo(f"{entry.size:>9,}  {moment(entry.modified)}  {field(entry.path)}")
+            click.echo(row(f"{entry.size:>9,}", moment(entry.modified), field(entry.path)))
         names = ", ".join(field(path) if path else "the whole memory" for path in marked)
         click.echo(f"marked as holding no conversation: {names}" if marked else "no mark refuses a conversation here")
         if marked and yes:

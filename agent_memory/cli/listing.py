@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from agent_memory.backend import Entry
-from agent_memory.cli.output import counted, draw, iso_moment, moment, note, show_json
+from agent_memory.cli.output import COLUMNS, counted, draw, iso_moment, moment, note, row, show_json
 from agent_memory.cli.paths import memory_path
 from agent_memory.cli.presence import without_files
 from agent_memory.cli.settings import Access, Command, OpenStore, Settings, pass_settings
@@ -17,6 +17,10 @@ from agent_memory.memory import AgentMemory
 
 if TYPE_CHECKING:
     from rich.tree import Tree
+
+
+_WIDE = 10_000
+"""Columns of a tree if there is no terminal: no name is cut."""
 
 
 @click.command(cls=Command)
@@ -48,7 +52,7 @@ def tree(settings: Settings, path: str) -> None:
         found = [_document(entry) for entry in entries]
         show_json({"entries": found, "files": len(entries), "size": size, "skipped": settings.skipped.count})
         return
-    draw(_drawn(settings.agent, entries))
+    draw(_drawn(settings.agent, entries), columns=_WIDE)
     click.echo(f"{counted(len(entries), 'file')}, {counted(size, 'byte')}")
     mention_skipped(settings)
 
@@ -84,9 +88,9 @@ def _print_lines(entries: Sequence[Entry]) -> None:
     width = max((len(str(entry.size)) for entry in entries), default=0)
     for entry in entries:
         if entry.is_directory:
-            click.echo(f"{'-':>{width}}  {'':16}  {entry.path}/")
+            click.echo(row(f"{'-':>{width}}", " " * len(moment(0)), f"{entry.path}/"))
         else:
-            click.echo(f"{entry.size:>{width}}  {moment(entry.modified)}  {entry.path}")
+            click.echo(row(f"{entry.size:>{width}}", moment(entry.modified), entry.path))
 
 
 def _document(entry: Entry) -> dict[str, Any]:
@@ -96,6 +100,7 @@ def _document(entry: Entry) -> dict[str, Any]:
 
 
 def _drawn(name: str, entries: Sequence[Entry]) -> Tree:
+    from rich.cells import cell_len
     from rich.text import Text
     from rich.tree import Tree
 
@@ -107,7 +112,9 @@ def _drawn(name: str, entries: Sequence[Entry]) -> Tree:
             here = tuple(above[:depth])
             if here not in directories:
                 directories[here] = directories[here[:-1]].add(Text(f"{field(here[-1])}/"))
-        label = Text.assemble(field(last), (f"  {entry.size}  {moment(entry.modified)}", "dim"))
+        facts = f"{entry.size}  {moment(entry.modified)}"
+        fits = 4 * (len(above) + 1) + cell_len(f"{field(last)}  {facts}") <= COLUMNS
+        label = Text.assemble(field(last), ("  " if fits else "\n"), (facts, "dim"))
         directories[tuple(above)].add(label)
     return top
 

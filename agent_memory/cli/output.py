@@ -31,9 +31,9 @@ from agent_memory.key._grammar import FORMAT
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-_WIDE: Final = 1000
-"""Columns if there is no terminal: lines for other programs do not wrap."""
-
+COLUMNS: Final = 80
+"""Columns of a table if there is no terminal."""
+_INDENT: Final = "    "
 
 _UNPRINTABLE: Final = re.compile(
     rf"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]|\r(?!\n)|{FORMAT.pattern}"
@@ -156,11 +156,27 @@ def note(text: str) -> None:
     click.echo(printable(f"Note: {text}"), err=True)
 
 
-def draw(*drawings: RenderableType) -> None:
-    """Print tables and trees; in full width if there is no terminal."""
+def row(*facts: str) -> str:
+    """A row of a table: its facts, two spaces apart, in lines of at most 80 columns.
+
+    A fact that does not fit begins an indented line, and is never cut: a longer one has a line of its own.
+    """
+    from rich.cells import cell_len
+
+    lines: list[str] = []
+    for fact in facts:
+        if lines and cell_len(f"{lines[-1]}  {fact}") <= COLUMNS:
+            lines[-1] += f"  {fact}"
+        else:
+            lines.append(f"{_INDENT if lines else ''}{fact}")
+    return "\n".join(lines)
+
+
+def draw(*drawings: RenderableType, columns: int = COLUMNS) -> None:
+    """Print tables and trees; in so many columns if there is no terminal."""
     from rich.console import Console
 
-    console = Console(highlight=False, markup=False, emoji=False, width=None if sys.stdout.isatty() else _WIDE)
+    console = Console(highlight=False, markup=False, emoji=False, width=None if sys.stdout.isatty() else columns)
     with console.capture() as captured:
         for drawing in drawings:
             console.print(drawing, soft_wrap=False)

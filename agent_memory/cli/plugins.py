@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from agent_memory.cli.output import Exit, draw, show_json
+from agent_memory.cli.output import Exit, draw, printable, show_json
 from agent_memory.cli.settings import Command, Settings, pass_settings
 from agent_memory.errors import DISTRIBUTION, AgentMemoryError
 from agent_memory.hookspecs import PROJECT
@@ -100,8 +100,11 @@ def _show(rows: list[PluginRow]) -> None:
     from rich import box
     from rich.table import Table
 
-    table = Table("plugin", "from", "enabled", "hooks, or why it does not load", box=box.SIMPLE)
+    table = Table("plugin", "from", "enabled", "hooks", box=box.SIMPLE)
     for row in rows:
         short = ", ".join(name.removeprefix(f"{PROJECT}_") for name in row.hooks)
-        table.add_row(row.name, row.package, "yes" if row.enabled else "no", row.error or short)
+        table.add_row(row.name, row.package, "yes" if row.enabled else "no", "does not load" if row.error else short)
     draw(table)
+    for row in rows:
+        if row.error:
+            click.echo(printable(f"{row.name} does not load: {row.error}"))

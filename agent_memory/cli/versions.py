@@ -9,9 +9,10 @@ from dataclasses import asdict, replace
 from typing import Any
 
 import click
+from rich.cells import cell_len, set_cell_size
 
 from agent_memory.cli.files import show_written
-from agent_memory.cli.output import Exit, counted, moment, note, printable, show_json
+from agent_memory.cli.output import Exit, counted, moment, note, printable, row, show_json
 from agent_memory.cli.paths import memory_path
 from agent_memory.cli.settings import Access, Command, Settings, pass_settings
 from agent_memory.cli.side_by_side import lines_of, show_side_by_side
@@ -25,6 +26,8 @@ from agent_memory.memory import AgentMemory
 from agent_memory.tools._each_file import reason_of
 
 _SHOWN = 20
+_MOST_OF_ACTOR = 30
+"""Columns of an actor; --json prints it in full."""
 
 
 @click.command(cls=Command)
@@ -236,18 +239,22 @@ def _document(version: FileVersion) -> dict[str, Any]:
 
 
 def _line(version: FileVersion, path: str) -> str:
-    name = "" if version.path == path else f"  {'as ' if path else ''}{field(version.path)}"
-    ended = f"  until {_by(version.ended_by)}" if version.ended_by else "  present"
+    name = [] if version.path == path else [f"{'as ' if path else ''}{field(version.path)}"]
+    ended = f"until {_by(version.ended_by)}" if version.ended_by else "present"
     redacted = "redacted" if version.redacted_by else "redaction did not end"
     size = redacted if version.reason is not None else f"{version.size:,}"
-    appended = f"  {counted(version.appended_bytes, 'byte')} appended" if version.appended_bytes else ""
-    return f"{version.id or '-':<16}  {size:>9}  {_by(version.made_by)}{appended}{ended}{name}"
+    appended = [f"{counted(version.appended_bytes, 'byte')} appended"] if version.appended_bytes else []
+    return row(f"{version.id or '-':<16}", f"{size:>9}", _by(version.made_by), *appended, ended, *name)
 
 
 def _by(by: MadeBy | None) -> str:
     if by is None:
         return "unknown"
-    return f"{moment(by.time)} {by.operation} {field(by.actor) if by.actor else '-'}"
+    return f"{moment(by.time)} {by.operation} {_shortened(field(by.actor)) if by.actor else '-'}"
+
+
+def _shortened(actor: str) -> str:
+    return actor if cell_len(actor) <= _MOST_OF_ACTOR else set_cell_size(actor, _MOST_OF_ACTOR - 1) + "…"
 
 
 def _colour(line: str) -> str | None:

@@ -113,3 +113,8 @@ def done(run: Run, tmp_path: Path, *args: str) -> tuple[int, str, dict[str, byte
         if file.is_file()
     }
     return result.exit_code, MOMENT.sub("", result.stdout), left
+
+
+def rows(result: Result) -> list[str]:
+    """The rows of a table, each as one line: a further line of a row is indented."""
+    return result.stdout.replace("\n    ", "  ").splitlines()

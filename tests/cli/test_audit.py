@@ -13,6 +13,7 @@ from agent_memory import AgentMemoryFileNotFoundError, AgentMemoryService, Opera
 from agent_memory.plugins.audit import AuditPlugin
 from agent_memory.plugins.checkpoints import CheckpointFile
 from agent_memory.plugins.readonly import ReadOnlyPlugin
+from tests.cli.commands import rows
 
 Run = Callable[..., Result]
 
@@ -153,8 +154,8 @@ def test_show_filters_by_tool_call(run: Run, tmp_path: Path) -> None:
     assert none.stderr.startswith("Note: no such record; --agent, --actor and ")
 
 
-def test_a_record_is_one_printable_line(run: Run, log: Path) -> None:
-    lines = run("audit", "show", "--log", str(log), "--agent", "bob").stdout.splitlines()
+def test_a_record_is_one_printable_row(run: Run, log: Path) -> None:
+    lines = rows(run("audit", "show", "--log", str(log), "--agent", "bob"))
     assert len(lines) == 5
     time, rest = lines[0][:19], lines[0][19:]
     assert time[4] == time[7] == "-"
@@ -205,7 +206,7 @@ def test_lines_that_are_no_records_are_omitted_and_counted(run: Run, log: Path) 
 def test_an_edited_record_is_marked(run: Run, log: Path) -> None:
     log.write_text(log.read_text().replace('"notes/b.md"', '"notes/c.md"'))
     result = run("audit", "show", "--log", str(log), "--agent", "bob")
-    assert ["(not as written)" in line for line in result.stdout.splitlines()] == [False, False, True, False, False]
+    assert ["(not as written)" in line for line in rows(result)] == [False, False, True, False, False]
     assert "1 record not as written" in result.stderr
     found = json.loads(run("--json", "audit", "blame", "notes/a.md", "--agent", "bob", "--log", str(log)).stdout)
     assert [record.get("edited", False) for record in found["records"]] == [False, False, True, False]

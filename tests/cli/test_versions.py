@@ -13,6 +13,7 @@ from click.testing import Result
 from agent_memory import AgentMemory, FileVersion
 from agent_memory.memory import FileVersions
 from agent_memory_local import LocalBackend
+from tests.cli.commands import rows
 
 Run = Callable[..., Result]
 
@@ -33,29 +34,29 @@ def stored(run: Run) -> Run:
 
 
 def ids(run: Run, path: str = "notes/a.md") -> list[str]:
-    return [line.split()[0] for line in run("versions", path).stdout.splitlines()]
+    return [line.split()[0] for line in rows(run("versions", path))]
 
 
 def test_versions_are_listed_newest_first(stored: Run) -> None:
     result = stored("versions", "notes/a.md")
     moment = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ"
-    lines = result.stdout.splitlines()
+    lines = rows(result)
     assert len(lines) == 3
     assert re.fullmatch(rf"[0-9a-f]{{16}} +12  {moment} write ann  present", lines[0])
     made = f"{moment} write ann  6 bytes appended"
     assert re.fullmatch(rf"[0-9a-f]{{16}} +12  {made}  until {moment} write ann", lines[1])
     stored("mv", "notes", "old")
-    assert stored("versions", "old/a.md").stdout.splitlines()[1].endswith("  as notes/a.md")
+    assert rows(stored("versions", "old/a.md"))[1].endswith("  as notes/a.md")
     short = stored("versions", "old/a.md", "-n", "1")
     first = lines[0].split()[0]
     assert (short.stdout.count("\n"), f"1 version; --after {first} shows the next ones" in short.stderr) == (1, True)
-    assert stored("versions", "old/a.md", "--after", first).stdout.count("\n") == 2
+    assert len(rows(stored("versions", "old/a.md", "--after", first))) == 2
 
 
 def test_without_a_path_the_versions_of_all_files_are_listed(stored: Run) -> None:
     stored("write", "b.md", "x")
     stored("rm", "b.md")
-    lines = stored("versions").stdout.splitlines()
+    lines = rows(stored("versions"))
     assert [line.split("  ")[-1] for line in lines] == ["b.md", "notes/a.md", "notes/a.md"]
     assert "--after" in stored("versions", "-n", "1").stderr
     assert stored("--agent", "other", "versions").stderr.endswith("no earlier version of agent 'other'\n")
@@ -65,15 +66,13 @@ def test_only_versions_that_contain_a_text_are_listed(stored: Run) -> None:
     _, second, first = ids(stored)
     stored("write", "b.md", "two\n")
     stored("rm", "b.md")
-    found = stored("versions", "--containing", "two").stdout.splitlines()
+    found = rows(stored("versions", "--containing", "two"))
     assert [line.split("  ")[-1] for line in found] == ["b.md", "notes/a.md"]
-    assert [line.split()[0] for line in stored("versions", "notes/a.md", "--containing", "2").stdout.splitlines()] == [
-        second
-    ]
+    assert [line.split()[0] for line in rows(stored("versions", "notes/a.md", "--containing", "2"))] == [second]
     present = stored("versions", "--containing", "all")  # `search` finds the present file
     assert (present.exit_code, present.stdout) == (1, "")
     assert stored("versions", "notes/a.md", "--containing", "all").stdout.splitlines()[0].endswith("  present")
-    assert stored("versions", "-n", "1", "--containing", "two").stdout.splitlines() == found[:1]
+    assert rows(stored("versions", "-n", "1", "--containing", "two")) == found[:1]
     assert first in found[1]
     none = stored("versions", "--containing", "TWO")
     assert (none.exit_code, none.stdout, none.stderr) == (
@@ -98,7 +97,7 @@ def test_a_version_that_is_too_large_to_be_searched_is_named(stored: Run, monkey
     stored("rm", "b.md")
     monkeypatch.setattr(LocalBackend, "max_bytes", 50_000)
     found = stored("versions", "--containing", "two")
-    assert (found.exit_code, found.stdout.count("\n")) == (1, 1)
+    assert (found.exit_code, len(rows(found))) == (1, 1)
     assert "of b.md is too large to be searched: 60,000 bytes" in found.stderr
     none = stored("versions", "--containing", "TWO")
     assert (none.exit_code, "no kept version" in none.stderr) == (1, False)
@@ -116,7 +115,7 @@ def test_a_version_that_goes_during_a_search_is_passed_over(stored: Run, monkeyp
 
     monkeypatch.setattr(FileVersions, "read_bytes", read_late)
     found = stored("versions", "--containing", "two")
-    assert (found.exit_code, [line.split("  ")[-1] for line in found.stdout.splitlines()]) == (0, ["b.md"])
+    assert (found.exit_code, [line.split("  ")[-1] for line in rows(found)]) == (0, ["b.md"])
 
 
 def test_a_text_that_is_not_utf8_is_looked_for_by_its_bytes(stored: Run) -> None:
@@ -182,7 +181,7 @@ def test_a_version_is_redacted(stored: Run) -> None:
     result = stored("redact", "notes/a.md", first, "--reason", "a key", "--yes")
     assert result.stdout == f"redacted version {first} of notes/a.md\n"
     assert "the present file notes/a.md still contains this content" in result.stderr
-    assert stored("versions", "notes/a.md").stdout.splitlines()[-1].split()[1] == "redacted"
+    assert rows(stored("versions", "notes/a.md"))[-1].split()[1] == "redacted"
     assert stored("read", "notes/a.md").stdout == "with one\ntwo\n inside"
     assert stored("redact", "notes/a.md", first, "--reason", "again", "--yes").stderr == ""
     assert stored("read", "notes/a.md", "--version", first).exit_code == 3

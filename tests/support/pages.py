@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 _FENCE = re.compile(r"^```(\w+)(?: ([^\n]*))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _TITLE = re.compile(r'title="([^"]+)"')
-_ID = re.compile(r"\b[0-9a-f]{12,64}\b")
+_ID = re.compile(r"\b[0-9a-f]{8,64}\b")
 _TIME = re.compile(r"\b20\d\d-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:\d\d)?)?")
 _USER = "ann"  # the actor of the sessions
 _OTHERS = ("AGENT_MEMORY_", "PYTEST", "PY_COLORS", "FORCE_COLOR")  # variables that change what a session prints
