@@ -42,11 +42,13 @@ def require_store(backend: AnyBackend, url: str, agent: str | None = None) -> No
 def require_agent(service: AgentMemoryService, backend: AnyBackend, url: str, agent: str) -> None:
     """Raise if there is no store, as `require_store`, or if it has nothing of an agent: the name may be mistyped.
 
+    A store in memory is new in every process, so its agents are not checked.
+
     Raises:
         AgentMemoryFileNotFoundError: there is no store, or the agent has no files and nothing else in it.
         FileOperationError: the storage failed.
     """
-    if _is_listed(backend, Key.agent(agent)):
+    if _is_in_memory(url) or _is_listed(backend, Key.agent(agent)):
         return
     require_store(backend, url, agent)
     if not has_own_data(backend, agent):
@@ -123,7 +125,11 @@ def _is_missing(backend: AnyBackend, url: str, agent: str | None) -> bool:
 
 def lists_everything(url: str) -> bool:
     """Whether a store keeps nothing of a file that its listing does not show: the local disk and memory."""
-    return local_root(url) is not None or url.lower().startswith("memory://")
+    return local_root(url) is not None or _is_in_memory(url)
+
+
+def _is_in_memory(url: str) -> bool:
+    return url.lower().startswith("memory://")
 
 
 def _holds_something(backend: AnyBackend, agent: str | None) -> bool:
