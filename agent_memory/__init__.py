@@ -10,7 +10,7 @@ from agent_memory.core.actor import acting_as
 from agent_memory.core.precondition import SHA256
 from agent_memory.core.versions.origin import MadeBy
 from agent_memory.core.versions.redacting import RedactResult
-from agent_memory.core.versions.settings import Versions
+from agent_memory.core.versions.settings import VersionLimits
 from agent_memory.core.versions.states import FileVersion
 from agent_memory.core.versions.undo import Left, Undone, UndoResult
 from agent_memory.errors import (
@@ -80,7 +80,7 @@ __all__ = [
     "UndoResult",
     "Undone",
     "UnsupportedOperationError",
-    "Versions",
+    "VersionLimits",
     "WriteError",
     "WriteResult",
     "acting_as",

@@ -16,7 +16,7 @@ from agent_memory.core.results import TreeResult, WriteResult
 from agent_memory.core.sweeping import Sweep
 from agent_memory.core.tree import Tree, checked_timeout
 from agent_memory.core.versions.following import Following
-from agent_memory.core.versions.settings import Versions
+from agent_memory.core.versions.settings import VersionLimits
 from agent_memory.errors import AgentMemoryFileNotFoundError, FileOperationError, InvalidAgentIdError, InvalidPathError
 from agent_memory.key import AGENTS, Key
 from agent_memory.memory import AgentMemory, AsyncAgentMemory
@@ -40,7 +40,7 @@ class _Service(Generic[M]):
         plugins: Iterable[object] = (),
         actor: str | None = None,
         timeout: float | None = None,
-        versions: Versions | None = None,
+        versions: VersionLimits | None = None,
     ) -> None:
         """Open a root; nothing is created before the first write.
 

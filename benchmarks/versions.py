@@ -20,7 +20,7 @@ from pathlib import Path
 from _comparing import compare
 from local import LINE, TEXTS, replace_durably
 
-from agent_memory import AgentMemory, Versions
+from agent_memory import AgentMemory, VersionLimits
 
 
 def replacements(plain: Path, off: AgentMemory, on: AgentMemory) -> None:
@@ -68,10 +68,10 @@ def main(directory: Path) -> None:
     plain = directory / "plain"
     plain.mkdir()
     off = AgentMemory.open(directory / "off")
-    on = AgentMemory.open(directory / "on", versions=Versions(keep=100_000))
+    on = AgentMemory.open(directory / "on", versions=VersionLimits(keep=100_000))
     replacements(plain, off, on)
     process = f"{(directory / 'process').as_uri()}?durability=process"
-    kept = AgentMemory.open(f"{(directory / 'kept').as_uri()}?durability=process", versions=Versions(keep=100_000))
+    kept = AgentMemory.open(f"{(directory / 'kept').as_uri()}?durability=process", versions=VersionLimits(keep=100_000))
     unchanged(AgentMemory.open(process), kept)
     listings(plain, kept)
 

@@ -17,7 +17,7 @@ from agent_memory import (
     AgentMemoryService,
     AsyncAgentMemory,
     AsyncAgentMemoryService,
-    Versions,
+    VersionLimits,
 )
 from agent_memory.backend import DEFAULT_MAX_BYTES, DEFAULT_PART_BYTES, DEFAULT_SECONDS
 from agent_memory.cli.mcp import mcp
@@ -98,7 +98,7 @@ def test_every_global_option_is_on_the_page_with_its_variable() -> None:
 
 def test_the_limits_of_versions_have_their_defaults() -> None:
     shown = {row[0].strip("`"): row[2] for row in _rows("Versions")}
-    assert shown == {name: f"{int(value):,}" for name, value in dataclasses.asdict(Versions()).items()}
+    assert shown == {name: f"{int(value):,}" for name, value in dataclasses.asdict(VersionLimits()).items()}
 
 
 def test_every_option_of_the_mcp_server_is_on_the_page() -> None:

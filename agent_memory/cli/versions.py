@@ -18,7 +18,7 @@ from agent_memory.cli.settings import Access, Command, Settings, pass_settings
 from agent_memory.cli.side_by_side import lines_of, show_side_by_side
 from agent_memory.core.one_file import fails_alone
 from agent_memory.core.versions.origin import MadeBy
-from agent_memory.core.versions.settings import Versions
+from agent_memory.core.versions.settings import VersionLimits
 from agent_memory.core.versions.states import FileVersion
 from agent_memory.errors import AgentMemoryError, AgentMemoryFileNotFoundError, FileTooLargeError
 from agent_memory.key.quoting import field
@@ -219,12 +219,12 @@ def _content(memory: AgentMemory, version: FileVersion) -> bytes:
 
 def _turn(settings: Settings, given: dict[str, Any] | None) -> None:
     with settings.memory(Access.MAKE) as memory:
-        limits = None if given is None else replace(memory.versions.limits() or Versions(), **given)
+        limits = None if given is None else replace(memory.versions.limits() or VersionLimits(), **given)
         memory.versions.set_limits(limits)
     _show_limits(settings, limits)
 
 
-def _show_limits(settings: Settings, limits: Versions | None) -> None:
+def _show_limits(settings: Settings, limits: VersionLimits | None) -> None:
     if settings.json:
         show_json({"versions": limits is not None, **(asdict(limits) if limits else {})})
     elif limits is None:

@@ -19,7 +19,7 @@ from agent_memory.core.versions.recent import recent
 from agent_memory.core.versions.record import records_of
 from agent_memory.core.versions.redacting import RedactResult, checked_reason, redact
 from agent_memory.core.versions.retention import prune
-from agent_memory.core.versions.settings import Versions
+from agent_memory.core.versions.settings import VersionLimits
 from agent_memory.core.versions.states import FileVersion, Kept
 from agent_memory.core.versions.undo import Range, RecordedAppends, Selection
 from agent_memory.core.versions.undo_file import UndoContext
@@ -71,15 +71,15 @@ class VersionedTree(Scope):
 
         return await self._of_histories(run, "read_version", path, found)
 
-    async def turn_versions(self, run: Run, limits: Versions | None) -> None:
+    async def turn_versions(self, run: Run, limits: VersionLimits | None) -> None:
         async def flow(c: Call) -> Effect:
             await self.versions.turn(c, limits)
             return Effect()
 
         await self.operate(run, "set_versions", "", flow, directory=True)
 
-    async def version_limits(self, run: Run) -> Versions | None:
-        limits: list[Versions | None] = []
+    async def version_limits(self, run: Run) -> VersionLimits | None:
+        limits: list[VersionLimits | None] = []
 
         async def flow(c: Call) -> Effect:
             settings = await self.versions.any(c)

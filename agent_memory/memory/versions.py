@@ -16,7 +16,7 @@ from agent_memory.core.results import WriteResult
 from agent_memory.core.tree import Tree
 from agent_memory.core.undoing import undo
 from agent_memory.core.versions.redacting import RedactResult
-from agent_memory.core.versions.settings import Versions
+from agent_memory.core.versions.settings import VersionLimits
 from agent_memory.core.versions.states import FileVersion
 from agent_memory.core.versions.undo import UndoResult, checked_selection
 from agent_memory.errors import AgentMemoryFileNotFoundError
@@ -180,11 +180,11 @@ class FileVersions:
         """
         return step(self._tree.prune_versions(self._run))
 
-    def limits(self) -> Versions | None:
+    def limits(self) -> VersionLimits | None:
         """Return how many versions the store keeps; None if it keeps none."""
         return step(self._tree.version_limits(self._run))
 
-    def set_limits(self, limits: Versions | None) -> None:
+    def set_limits(self, limits: VersionLimits | None) -> None:
         """Turn on that the store keeps an earlier version of each file that is replaced or deleted; None turns it off.
 
         The setting is stored for the whole store, for all agents. Other processes follow it within a minute. Versions
@@ -251,11 +251,11 @@ class AsyncFileVersions:
         """See `FileVersions.prune`."""
         return await self._do(lambda run: self._tree.prune_versions(run))
 
-    async def limits(self) -> Versions | None:
+    async def limits(self) -> VersionLimits | None:
         """See `FileVersions.limits`."""
         return await self._do(lambda run: self._tree.version_limits(run))
 
-    async def set_limits(self, limits: Versions | None) -> None:
+    async def set_limits(self, limits: VersionLimits | None) -> None:
         """See `FileVersions.set_limits`."""
         await self._do(lambda run: self._tree.turn_versions(run, limits))
 

@@ -17,7 +17,7 @@ from agent_memory.core.protected_names import ProtectedNames
 from agent_memory.core.tree import Tree, checked_timeout
 from agent_memory.core.tree_flows import AT_ONCE
 from agent_memory.core.versions.following import Following
-from agent_memory.core.versions.settings import Versions
+from agent_memory.core.versions.settings import VersionLimits
 from agent_memory.key import Key
 from agent_memory.plugins.logging import LoggingPlugin
 from agent_memory.registry import open_backend
@@ -41,7 +41,7 @@ class View:
         plugins: Iterable[object] = (),
         actor: str | None = None,
         timeout: float | None = None,
-        versions: Versions | None = None,
+        versions: VersionLimits | None = None,
     ) -> Self:
         """Open one tree without agents, for example a project's ``.claude/memories``.
 

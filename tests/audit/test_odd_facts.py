@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from agent_memory import AgentMemoryService, Versions
+from agent_memory import AgentMemoryService, VersionLimits
 from agent_memory.audit import log_at, records, verify
 from agent_memory.cli.app import app
 from agent_memory.plugins.audit import AuditPlugin
@@ -26,7 +26,7 @@ _HEAD = ["v", "alg", "bytes", "writer", "seq", "prev", "nonce", "event"]
 def store(tmp_path: Path) -> Path:
     root = tmp_path / "store"
     url = f"{root.as_uri()}?durability=process"
-    with AgentMemoryService(url, plugins=[AuditPlugin(url)], actor="ann", versions=Versions()) as service:
+    with AgentMemoryService(url, plugins=[AuditPlugin(url)], actor="ann", versions=VersionLimits()) as service:
         for name in ("odd", "other"):
             service.agent(name).write("a.md", "1")
             service.agent(name).append("a.md", "2")

@@ -12,7 +12,7 @@ from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
-from agent_memory import AgentMemory, Versions
+from agent_memory import AgentMemory, VersionLimits
 from agent_memory.backend import AnyBackend
 from agent_memory.registry import open_backend
 from agent_memory.testing import BackendContract
@@ -29,7 +29,7 @@ B = TypeVar("B", MemoryBackend, LocalBackend)
 
 def with_versions(backend: B) -> B:
     """The backend of a store that keeps versions, which every memory on it follows."""
-    AgentMemory.open(backend).versions.set_limits(Versions())
+    AgentMemory.open(backend).versions.set_limits(VersionLimits())
     return backend
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agent_memory import AgentMemory, Versions
+from agent_memory import AgentMemory, VersionLimits
 from agent_memory.backend import ABSENT, AnyBackend, ETag
 from agent_memory.errors import WriteError
 from agent_memory.registry import open_backend
@@ -71,7 +71,7 @@ class TestMinistackWithVersions(TestMinistack):
     @pytest.fixture
     def backend(self, opened: Open, url: str) -> AnyBackend:
         backend = opened(url)
-        AgentMemory.open(backend).versions.set_limits(Versions())
+        AgentMemory.open(backend).versions.set_limits(VersionLimits())
         return backend
 
 

@@ -13,7 +13,7 @@ from unittest.mock import patch
 import click
 from click.testing import Result
 
-from agent_memory import AgentMemoryService, Versions
+from agent_memory import AgentMemoryService, VersionLimits
 from agent_memory.conversation import ConversationMemory, Message
 from agent_memory.core.versions import origin
 from agent_memory.plugins.audit import AuditPlugin
@@ -93,7 +93,7 @@ def seed_versions(url: str) -> None:
         return new if new.number else replace(new, id=FIRST)
 
     kept = patch.object(origin.Origin, "of_another_file", lambda self: self)
-    with patch.object(origin, "_made", numbered), kept, AgentMemoryService(url, versions=Versions()) as service:
+    with patch.object(origin, "_made", numbered), kept, AgentMemoryService(url, versions=VersionLimits()) as service:
         for agent in ("ann", "default"):
             service.write_memory_file(agent, "kept.md", f"of {agent}")
             service.write_memory_file(agent, "kept.md", "changed")

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from agent_memory import AgentMemoryService, Versions
+from agent_memory import AgentMemoryService, VersionLimits
 from tests.cli.test_mistyped import contents
 
 Run = Callable[..., Result]
 COMMANDS = {
     "rm -r": (["rm", "-r", "dir"], "Delete 2 files of bob at dir? Each becomes a version."),
-    "forget": (["forget", "dir"], "Erase dir of bob for good: 2 present files, and all that is kept of earlier ones?"),
+    "forget": (["forget", "dir"], "Erase dir of bob for good: 2 current files, and all that is kept of earlier ones?"),
     "redact": (["redact", "dir/a.md", "ID", "--reason", "a key"], "Erase the content of version ID of dir/a.md of bob"),
     "undo": (["undo", "--by", "eve"], "would be restored: dir/a.md"),
 }
@@ -26,7 +26,7 @@ COMMANDS = {
 @pytest.fixture
 def version() -> str:
     """The id of an earlier version in a new store."""
-    with AgentMemoryService("store", versions=Versions()) as service:
+    with AgentMemoryService("store", versions=VersionLimits()) as service:
         memory = service.agent("bob")
         memory.write("dir/a.md", "x")
         memory.write("dir/b.md", "x")

@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 from click.testing import Result
 
-from agent_memory import AgentMemoryService, Versions
+from agent_memory import AgentMemoryService, VersionLimits
 from agent_memory.plugins.audit import AuditPlugin
 from tests.object_store.proxy import Proxy
 from tests.support.servers import S3Server
@@ -236,7 +236,7 @@ def test_a_server_without_versions_is_told(run: Run, ministack: S3Server) -> Non
         url = ministack.new_url()
         proxy.instead = _without_versions
         given = [f"-o{name}={value}" for name, value in ministack.through(proxy).items()]
-        with AgentMemoryService(url, storage_options=ministack.options, versions=Versions()) as service:
+        with AgentMemoryService(url, storage_options=ministack.options, versions=VersionLimits()) as service:
             service.write_memory_file("bob", "a.md", "x")
             service.write_memory_file("bob", "a.md", "y")
             (_, earlier) = service.agent("bob").versions.list("a.md")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from agent_memory import AgentMemoryService, Versions
+from agent_memory import AgentMemoryService, VersionLimits
 from agent_memory.plugins.audit import AuditPlugin
 from tests.cli.commands import ARGUMENTS
 from tests.support.servers import S3Server
@@ -103,7 +103,7 @@ def test_an_export_and_a_copy_of_an_agent_that_has_nothing_write_nothing(run: Ru
 
 
 def test_an_agent_without_files_but_with_versions_or_a_mark_is_found(run: Run) -> None:
-    with AgentMemoryService("store", versions=Versions()) as service:
+    with AgentMemoryService("store", versions=VersionLimits()) as service:
         service.write_memory_file("bob", "a.md", "x")
         service.delete_memory_file("bob", "a.md")
     assert run("--url", "store", "--agent", "bob", "restore", "a.md").exit_code == 0
@@ -127,7 +127,7 @@ def test_a_deleted_file_is_forgotten_while_its_versions_or_its_salt_are_kept(run
 
 
 def test_a_deleted_file_with_versions_is_forgotten_by_its_directory(run: Run) -> None:
-    with AgentMemoryService("store", versions=Versions()) as service:
+    with AgentMemoryService("store", versions=VersionLimits()) as service:
         service.write_memory_file("bob", "dir/a.md", "hunter2")
         service.delete_memory_file("bob", "dir/a.md")
     forget = ("--url", "store", "--agent", "bob", "--no-audit", "forget", "--yes")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from agent_memory import AgentMemoryService, Versions
+from agent_memory import AgentMemoryService, VersionLimits
 
 Run = Callable[..., Result]
 
@@ -20,7 +20,7 @@ Run = Callable[..., Result]
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
     """A store with earlier versions."""
-    with AgentMemoryService(tmp_path / "store", versions=Versions()) as service:
+    with AgentMemoryService(tmp_path / "store", versions=VersionLimits()) as service:
         service.write_memory_file("default", "a.md", "one")
         service.write_memory_file("default", "a.md", "two")
     return tmp_path / "store"

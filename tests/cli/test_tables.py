@@ -8,7 +8,7 @@ import pytest
 from click.testing import Result
 from rich.cells import cell_len
 
-from agent_memory import AgentMemoryService, Versions
+from agent_memory import AgentMemoryService, VersionLimits
 from agent_memory.cli.output import COLUMNS, row
 
 Run = Callable[..., Result]
@@ -28,7 +28,7 @@ def stored(run: Run) -> Run:
     def on_store(*words: str) -> Result:
         return run("--url", "store", "--actor", ACTOR, *words)
 
-    with AgentMemoryService("store", versions=Versions()) as service:
+    with AgentMemoryService("store", versions=VersionLimits()) as service:
         service.write_memory_file("default", "deep/history.jsonl", "")
     for path in PATHS:
         for content in ("x", "y"):

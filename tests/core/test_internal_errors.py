@@ -18,7 +18,7 @@ from agent_memory import (
     FileAlreadyExistsError,
     FileTooLargeError,
     ReadError,
-    Versions,
+    VersionLimits,
     WriteError,
 )
 from agent_memory.backend import Key
@@ -108,7 +108,7 @@ CALLS: dict[str, Callable[[AgentMemory, str], object]] = {
 
 def seeded() -> tuple[Faulty, AgentMemory, str]:
     backend = Faulty()
-    memory = AgentMemory.open(backend, versions=Versions())
+    memory = AgentMemory.open(backend, versions=VersionLimits())
     memory.write("d/z.md", "0")
     memory.rename("d/z.md", "d/a.md")
     for text in "123":

@@ -23,7 +23,7 @@ from agent_memory import (
     AsyncAgentMemory,
     ReadError,
     UnsupportedOperationError,
-    Versions,
+    VersionLimits,
 )
 from agent_memory.audit import LogLocation
 from agent_memory.backend import ANY, STORE_RECORD, ETag, Key, NewOrigin, ReadWhen, Snapshot, WriteWhen
@@ -76,7 +76,7 @@ def marked(memory: AgentMemory) -> None:
 
 FIRST_USES: dict[str, Callable[[Any], object]] = {
     "receipts": lambda backend: AgentMemory.open(backend).once("k").append("a.md", "x"),
-    "versions": lambda backend: AgentMemory.open(backend, versions=Versions()).write("a.md", "x"),
+    "versions": lambda backend: AgentMemory.open(backend, versions=VersionLimits()).write("a.md", "x"),
     "audit": lambda backend: audited(backend).write("a.md", "x"),
     "no-conversation": lambda backend: marked(AgentMemory.open(backend)),
 }
@@ -178,7 +178,7 @@ def test_fields_that_this_release_does_not_know_are_kept() -> None:
     found["versions"]["newer"] = found["versions"]["limits"]["newer"] = 5
     backend.write(STORE_RECORD, json.dumps(found).encode())
     memory = AgentMemory.open(backend)
-    assert memory.versions.limits() == Versions()
+    assert memory.versions.limits() == VersionLimits()
     memory.once("k2").write("a.md", "two")
     memory.versions.set_limits(None)
     assert facts(backend)["versions"] == {"secret": found["versions"]["secret"], "limits": None, "newer": 5}
@@ -189,7 +189,7 @@ def test_fields_that_this_release_does_not_know_are_kept() -> None:
 
 def seed(backend: Any) -> tuple[str, str]:
     """Fill a store with every feature; return the id of an earlier version and the id of the store."""
-    with AgentMemory.open(backend, versions=Versions()) as memory:
+    with AgentMemory.open(backend, versions=VersionLimits()) as memory:
         memory.write("a.md", "one")
         memory.once("k").write("a.md", "two")
         memory.write("d/b.md", "b")
@@ -228,7 +228,7 @@ def changes(version: str) -> dict[str, Callable[[AgentMemory], object]]:
         "restore": lambda memory: memory.restore("a.md", version),
         "redact": lambda memory: memory.redact("a.md", version, reason="r"),
         "prune": lambda memory: memory.versions.prune(),
-        "versions on": lambda memory: memory.versions.set_limits(Versions(keep=1)),
+        "versions on": lambda memory: memory.versions.set_limits(VersionLimits(keep=1)),
         "versions off": lambda memory: memory.versions.set_limits(None),
         "write blocks": lambda memory: memory.write_blocks("n.md", [b"x"], size=1),
         "record a segment": lambda memory: step(record_segment(sync_facade(memory), "x" * 999)),
@@ -257,7 +257,7 @@ def test_a_release_that_does_not_know_a_feature_changes_nothing(root: Root) -> N
     before = stored(backend)
     for name, change in changes(version).items():
         with (
-            AgentMemory.open(root.url, storage_options=root.options, versions=Versions()) as memory,
+            AgentMemory.open(root.url, storage_options=root.options, versions=VersionLimits()) as memory,
             pytest.raises(UnsupportedOperationError, match=r"uses 'dreams'.* 99\.1 or later"),
         ):
             change(memory)
@@ -301,7 +301,7 @@ def test_reading_still_works(root: Root) -> None:
         assert memory.versions.read("a.md", version) == "one"
         assert len(memory.versions.list("a.md")) == 2
         assert {"a.md", "d/b.md"} <= {entry.path for entry in memory.list()}
-        assert memory.versions.limits() == Versions()
+        assert memory.versions.limits() == VersionLimits()
 
 
 @pytest.mark.parametrize("required", [True, False])
@@ -398,7 +398,7 @@ def test_a_damaged_record_refuses_every_change_and_stays(data: bytes) -> None:
     backend = MemoryBackend()
     backend.write(Key.tree().join("a.md"), b"x")
     backend.write(STORE_RECORD, data)
-    memory = AgentMemory.open(backend, versions=Versions())
+    memory = AgentMemory.open(backend, versions=VersionLimits())
     with pytest.raises(ReadError, match=r"the record of the store is damaged; .*'agent-memory doctor'") as refused:
         memory.write("a.md", "y")
     assert refused.value.path == "a.md"

@@ -13,7 +13,7 @@ from agent_memory import (
     FileOperationError,
     OutcomeUnknownError,
     PartialOperationError,
-    Versions,
+    VersionLimits,
 )
 from agent_memory.audit import facts_of, head, log_at, verify
 from agent_memory.key import RESERVED
@@ -43,7 +43,7 @@ class Place:
         self.outside.mkdir(parents=True)
         (self.outside / "secret.md").write_bytes(_SECRET)
         if operation.prepare:
-            with self.memory(Versions()) as memory:
+            with self.memory(VersionLimits()) as memory:
                 operation.prepare(memory)
             return
         if operation.before is not None:
@@ -53,7 +53,7 @@ class Place:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
 
-    def memory(self, versions: Versions | None = None) -> AgentMemory:
+    def memory(self, versions: VersionLimits | None = None) -> AgentMemory:
         """The memory as a later process opens it, with durability "process"."""
         return AgentMemory.open(f"{self.root.as_uri()}?durability=process", versions=versions)
 

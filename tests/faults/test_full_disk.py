@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_memory import AgentMemory, Versions
+from agent_memory import AgentMemory, VersionLimits
 from tests.faults import page
 from tests.faults.filesystems import KINDS, Filesystem, NotHereError, mounted
 from tests.faults.fork_server import Worker
@@ -77,7 +77,7 @@ def test_a_full_disk_leaves_each_state_of_a_store_with_versions_once(
 def test_versions_are_turned_off_on_a_full_disk_so_that_a_delete_frees_space(filesystem: Filesystem) -> None:
     root = filesystem.top / "store"
     with AgentMemory.open(root) as memory:
-        memory.versions.set_limits(Versions(keep=7))
+        memory.versions.set_limits(VersionLimits(keep=7))
         memory.write("a.md", "old" * 5000)
         memory.write("b.md", "other")
         ballast = filesystem.fill()
@@ -92,7 +92,7 @@ def test_versions_are_turned_off_on_a_full_disk_so_that_a_delete_frees_space(fil
                 assert other.versions.list("a.md") == ()
         finally:
             ballast.unlink()
-        memory.versions.set_limits(Versions(keep=8))
+        memory.versions.set_limits(VersionLimits(keep=8))
         limits = memory.versions.limits()
         assert limits is not None
         assert limits.keep == 8

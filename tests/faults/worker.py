@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
-from agent_memory import AgentMemory, Versions
+from agent_memory import AgentMemory, VersionLimits
 from tests.faults.judging import audit
 from tests.faults.operations import CONTROLS, OPERATIONS
 from tests.faults.plans import Fault, Loop, Report, Try
@@ -170,7 +170,9 @@ def _warm_up() -> None:
             operation.run(memory)
     for operation in VERSIONED.values():
         with tempfile.TemporaryDirectory() as directory:
-            memory = AgentMemory.open(f"{Path(directory, 'root').as_uri()}?durability=process", versions=Versions())
+            memory = AgentMemory.open(
+                f"{Path(directory, 'root').as_uri()}?durability=process", versions=VersionLimits()
+            )
             if operation.prepare:
                 operation.prepare(memory)
             operation.run(memory)

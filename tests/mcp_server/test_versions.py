@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 from mcp import Client
 
-from agent_memory import AsyncAgentMemory, Versions
+from agent_memory import AsyncAgentMemory, VersionLimits
 from agent_memory.mcp_server import mcp_server
 from agent_memory.testing.recording import RecordingPlugin
 from tests.support.mcp_clients import called
@@ -24,7 +24,7 @@ SEEN = RecordingPlugin()
 async def memory() -> AsyncIterator[AsyncAgentMemory]:
     SEEN.after.clear()
     url = f"memory://mcp-versions-{next(_numbers)}"
-    memory = AsyncAgentMemory.open(url, versions=Versions(), plugins=[SEEN], actor="ann")
+    memory = AsyncAgentMemory.open(url, versions=VersionLimits(), plugins=[SEEN], actor="ann")
     yield memory
     await memory.aclose()
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import fsspec.asyn
 
-from agent_memory import AgentMemory, AsyncAgentMemory, Versions
+from agent_memory import AgentMemory, AsyncAgentMemory, VersionLimits
 from agent_memory.audit import records
 from agent_memory.plugins.audit import AuditPlugin
 from agent_memory.plugins.limits import LimitsPlugin
@@ -51,7 +51,7 @@ async def close_at_every_await(operation: Operation, server: S3Server, directory
 
 async def _closing_trial(operation: Operation, server: S3Server, number: int, log: Path) -> str:
     url, reached = server.new_url(), [0]
-    versions = Versions() if operation.earlier else None
+    versions = VersionLimits() if operation.earlier else None
     with AgentMemory.open(url, storage_options=server.options, versions=versions) as direct:
         for path, text in operation.before.items():
             await asyncio.to_thread(direct.write, path, text)
@@ -82,7 +82,7 @@ def _recorded(log: Path) -> set[str]:
 async def _trial(operation: Operation, server: S3Server, number: int, after: float) -> str:
     url, limits = server.new_url(), LimitsPlugin(1 << 30)
     backend = open_backend(url, server.options)
-    versions = Versions() if operation.earlier else None
+    versions = VersionLimits() if operation.earlier else None
     with AgentMemory.open(url, storage_options=server.options, versions=versions) as direct:
         for path, text in operation.before.items():
             await asyncio.to_thread(direct.write, path, text)

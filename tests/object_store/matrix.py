@@ -17,7 +17,7 @@ from agent_memory import (
     AgentMemoryError,
     AgentMemoryFileNotFoundError,
     OutcomeUnknownError,
-    Versions,
+    VersionLimits,
 )
 from tests.object_store.proxy import FAULTS, Chooser, Fault, Proxy
 from tests.support.cloned_races import RACES
@@ -179,7 +179,7 @@ ENGINES = {
 def trial(operation: Operation, fault: Fault, always: bool, server: S3Server, seconds: float) -> Iterator[Trial]:
     """Prepare one operation. Calling the trial runs it and compares its result with the stored files."""
     url = server.new_url()
-    versions = Versions() if operation.earlier else None
+    versions = VersionLimits() if operation.earlier else None
     with (
         AgentMemory.open(url, storage_options=server.options, versions=versions) as direct,
         Proxy(server.endpoint) as proxy,
@@ -208,7 +208,7 @@ def trial(operation: Operation, fault: Fault, always: bool, server: S3Server, se
 def on_an_unsafe_server(operation: Operation, server: S3Server, upstream: S3Server) -> str:
     """The result of an operation on a stand-in, compared with the files that its upstream stores."""
     url = upstream.new_url()
-    versions = Versions() if operation.earlier else None
+    versions = VersionLimits() if operation.earlier else None
     with (
         AgentMemory.open(url, storage_options=upstream.options, versions=versions) as direct,
         AgentMemory.open(url, storage_options=server.options) as memory,

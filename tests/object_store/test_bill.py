@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from agent_memory import SHA256, AgentMemory, AgentMemoryService, Versions
+from agent_memory import SHA256, AgentMemory, AgentMemoryService, VersionLimits
 from agent_memory.cli.bill import HOURLY_WITH_VERSIONS, REQUESTS, requests_of
 from agent_memory.cli.moving import Target
 from agent_memory.conversation import ConversationMemory, Message
@@ -211,7 +211,7 @@ def test_the_costs_do_not_grow_with_the_number_of_files_or_agents(
 
 def test_versions_cost_the_documented_requests(proxy: Proxy, ministack: S3Server, cost: Cost) -> None:
     url, options = ministack.new_url(), ministack.through(proxy)
-    with AgentMemory.open(url, storage_options=options, versions=Versions()) as memory:
+    with AgentMemory.open(url, storage_options=options, versions=VersionLimits()) as memory:
         memory.write("d/ready.md", "x")
         memory.edit("d/ready.md", str.upper)  # makes the first-time requests, and looks for versions to prune
         assert cost(lambda: memory.create("d/a.md", "x")) == {"PUT": 1}
@@ -236,7 +236,7 @@ def test_the_command_cost_multiplies_the_requests_that_are_sent(
 ) -> None:
     memory, another = opened(), opened()
     if versions:
-        memory.versions.set_limits(Versions())
+        memory.versions.set_limits(VersionLimits())
     for user in (memory, another):
         user.append("ready.md", "x")  # makes the first-time requests
     for operation in REQUESTS:

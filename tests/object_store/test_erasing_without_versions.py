@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from agent_memory import AgentMemory, AgentMemoryService, FileOperationError, Versions, WriteError
+from agent_memory import AgentMemory, AgentMemoryService, FileOperationError, VersionLimits, WriteError
 from agent_memory.audit import log_at
 from agent_memory.plugins.audit import AuditPlugin
 from tests.object_store.proxy import Proxy
@@ -153,7 +153,7 @@ def test_receipts_and_versions_are_not_forgotten_where_versions_are_ignored(
     bucket: Bucket, proxy: Proxy, path: str
 ) -> None:
     """The files are gone already, so only what this package keeps of them is left."""
-    with bucket.service(versions=Versions()) as service:
+    with bucket.service(versions=VersionLimits()) as service:
         memory = service.agent("bob")
         memory.once("key").write("notes.md", TEXT)
         memory.write("notes.md", "x")
@@ -167,7 +167,7 @@ def test_receipts_and_versions_are_not_forgotten_where_versions_are_ignored(
 
 
 def test_a_redaction_fails_where_versions_are_ignored(bucket: Bucket, proxy: Proxy) -> None:
-    with bucket.service(versions=Versions()) as service:
+    with bucket.service(versions=VersionLimits()) as service:
         memory = service.agent("bob")
         memory.write("notes.md", TEXT)
         memory.write("notes.md", "x")
@@ -183,7 +183,7 @@ def test_a_redaction_fails_where_versions_are_ignored(bucket: Bucket, proxy: Pro
 @has_none
 def test_files_are_deleted_where_the_server_has_no_versions(bucket: Bucket, proxy: Proxy, answer: Answer) -> None:
     proxy.instead = answer
-    with bucket.service(versions=Versions()) as service:
+    with bucket.service(versions=VersionLimits()) as service:
         memory = service.agent("bob")
         for name in ("dir/a.md", "dir/b.md", "dir.md"):
             memory.once(name).write(name, TEXT)
@@ -201,7 +201,7 @@ def test_files_are_deleted_where_the_server_has_no_versions(bucket: Bucket, prox
 @has_none
 def test_a_version_is_redacted_where_the_server_has_none(bucket: Bucket, proxy: Proxy, answer: Answer) -> None:
     proxy.instead = answer
-    with bucket.service(versions=Versions()) as service:
+    with bucket.service(versions=VersionLimits()) as service:
         memory = service.agent("bob")
         memory.write("notes.md", TEXT)
         memory.write("notes.md", "x")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from fsspec.asyn import get_loop, sync
 
-from agent_memory import AgentMemory, Versions, WriteError
+from agent_memory import AgentMemory, VersionLimits, WriteError
 from agent_memory_s3._client import S3Store
 from tests.object_store.listeners import options as options_of
 from tests.object_store.plain_bodies import RefusesChunks, StoresFraming
@@ -66,7 +66,7 @@ def test_files_are_written_moved_and_deleted_over_https(
 
 def test_versions_are_kept_and_forgotten_over_https(ministack: S3Server, https: Callable[[S3Server], S3Server]) -> None:
     server = https(ministack)
-    with AgentMemory.open(server.new_url(), storage_options=server.options, versions=Versions()) as memory:
+    with AgentMemory.open(server.new_url(), storage_options=server.options, versions=VersionLimits()) as memory:
         memory.write("a.md", "one")
         memory.write("a.md", "two")
         earlier = memory.versions.list("a.md")[-1]

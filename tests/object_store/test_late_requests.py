@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from agent_memory import AgentMemory, ConflictError, FileAlreadyExistsError, PartialOperationError, Versions
+from agent_memory import AgentMemory, ConflictError, FileAlreadyExistsError, PartialOperationError, VersionLimits
 from agent_memory.backend import Key
 from agent_memory.object_store import NoResponse, ObjectStoreBackend, late_requests
 from agent_memory.object_store.conditions import Condition
@@ -52,7 +52,7 @@ class LateNetwork:
         engine.delete = recorded_delete
         self.engine = engine
 
-    def memory(self, *, another_process: bool = False, versions: Versions | None = None) -> AgentMemory:
+    def memory(self, *, another_process: bool = False, versions: VersionLimits | None = None) -> AgentMemory:
         backend: ObjectStoreBackend = self.backend.as_another_process() if another_process else self.backend
         return AgentMemory.open(backend, versions=versions)
 
@@ -150,10 +150,10 @@ WAYS: list[Callable[[AgentMemory, AgentMemory], None]] = [
 ]
 
 
-@pytest.mark.parametrize("versions", [None, Versions()], ids=["no versions", "versions"])
+@pytest.mark.parametrize("versions", [None, VersionLimits()], ids=["no versions", "versions"])
 @pytest.mark.parametrize("way", WAYS)
 def test_a_late_delete_does_not_take_a_file_that_came_back(
-    network: LateNetwork, way: Callable[[AgentMemory, AgentMemory], None], versions: Versions | None
+    network: LateNetwork, way: Callable[[AgentMemory, AgentMemory], None], versions: VersionLimits | None
 ) -> None:
     first, second = network.memory(versions=versions), network.memory(another_process=True)
     first.write("a", TEXT)
@@ -165,7 +165,7 @@ def test_a_late_delete_does_not_take_a_file_that_came_back(
 
 @pytest.mark.parametrize("way", ["restore", "undo"])
 def test_a_late_delete_does_not_take_a_restored_file(network: LateNetwork, way: str) -> None:
-    memory = network.memory(versions=Versions())
+    memory = network.memory(versions=VersionLimits())
     memory.write("a", TEXT)
     memory.acting_as("ann").delete("a")
     if way == "undo":
@@ -235,8 +235,10 @@ def test_a_directory_with_such_a_name_is_moved_in_part(network: LateNetwork) -> 
     assert (memory.read("b/file"), memory.read("a/other")) == (TEXT, "changed")
 
 
-@pytest.mark.parametrize("versions", [None, Versions()], ids=["no versions", "versions"])
-def test_without_conditions_of_uploads_a_way_back_is_refused(network: LateNetwork, versions: Versions | None) -> None:
+@pytest.mark.parametrize("versions", [None, VersionLimits()], ids=["no versions", "versions"])
+def test_without_conditions_of_uploads_a_way_back_is_refused(
+    network: LateNetwork, versions: VersionLimits | None
+) -> None:
     first, second = network.memory(versions=versions), network.memory(another_process=True)
     first.write("a", TEXT)
     first.rename("a", "b")

@@ -8,7 +8,7 @@ import pytest
 
 from agent_memory import AgentMemory, AgentMemoryService
 from agent_memory.backend import ABSENT, Deadline, ETag, deadline_scope
-from agent_memory.core.versions.settings import Versions
+from agent_memory.core.versions.settings import VersionLimits
 from agent_memory.errors import AgentMemoryError, FileAlreadyExistsError, OutcomeUnknownError
 from agent_memory.key import Key
 from agent_memory.object_store import ObjectStoreBackend
@@ -188,7 +188,7 @@ def test_settings_are_read_again_when_the_hosts_clock_was_set(monkeypatch: pytes
     with AgentMemoryService("memory://restored") as image, AgentMemoryService("memory://restored") as other:
         memory = image.agent("ann")
         memory.write("a.md", "one")
-        other.agent("ann").versions.set_limits(Versions())
+        other.agent("ann").versions.set_limits(VersionLimits())
         measured = host_clock._measured()
         monkeypatch.setattr(host_clock, "_measured", lambda: measured + 3600)
         memory.write("a.md", "two")

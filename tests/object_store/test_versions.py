@@ -6,7 +6,7 @@ from contextlib import closing
 
 import pytest
 
-from agent_memory import AgentMemory, AgentMemoryError, OutcomeUnknownError, Versions
+from agent_memory import AgentMemory, AgentMemoryError, OutcomeUnknownError, VersionLimits
 from agent_memory.core.versions.origin import Origin
 from tests.faults.operations import Operation
 from tests.faults.versioned_operations import VERSIONED, contents, wrong_versions
@@ -25,7 +25,7 @@ def run_named(memory: AgentMemory, name: str) -> object:
 
 def prepared(server: S3Server, operation: Operation) -> tuple[Root, AgentMemory]:
     root = Root(server.new_url(), server.options)
-    memory = AgentMemory.open(root.url, storage_options=root.options, versions=Versions())
+    memory = AgentMemory.open(root.url, storage_options=root.options, versions=VersionLimits())
     assert operation.prepare
     operation.prepare(memory)
     return root, memory
@@ -127,7 +127,7 @@ def test_a_create_that_is_sent_again_after_a_deletion_makes_another_state(minist
     name = f"{url.removeprefix('s3://memories/')}/file"
     first: list[str] = []
     with Proxy(ministack.endpoint) as proxy, closing(ministack.client("s3")) as s3:
-        memory = AgentMemory.open(url, storage_options=ministack.through(proxy), versions=Versions())
+        memory = AgentMemory.open(url, storage_options=ministack.through(proxy), versions=VersionLimits())
         memory.write("ready", "x")
 
         sent = 0

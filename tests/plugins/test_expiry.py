@@ -17,7 +17,7 @@ from agent_memory import (
     AsyncAgentMemory,
     Operation,
     OperationDenied,
-    Versions,
+    VersionLimits,
     hookimpl,
 )
 from agent_memory.plugins.configuration import made
@@ -31,7 +31,7 @@ RULES = {"scratch/**": 7, "*.tmp": 1, "**/*.md": 30}
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     """Files of different ages, in days."""
-    with AgentMemory.open(tmp_path / "root", versions=Versions()) as memory:
+    with AgentMemory.open(tmp_path / "root", versions=VersionLimits()) as memory:
         for path, age in AGES.items():
             memory.write(path, f"{age} days old")
     for path, age in AGES.items():

@@ -24,7 +24,7 @@ from agent_memory import (
     Operation,
     OperationDenied,
     Outcome,
-    Versions,
+    VersionLimits,
     hookimpl,
 )
 from agent_memory.backend import ANY, ETag, Page, WriteWhen
@@ -290,7 +290,7 @@ def test_an_edit_that_deletes_its_file_frees_its_room(url: str) -> None:
 
 def test_a_restored_file_counts(url: str) -> None:
     bob = opened(url, max_bytes=10).agent("bob")
-    bob.versions.set_limits(Versions())
+    bob.versions.set_limits(VersionLimits())
     bob.write("a.md", "12345678")
     bob.write("a.md", "1")
     large = bob.versions.list("a.md")[1].id

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from agent_memory import AgentMemory, AgentMemoryService, Left, OperationDenied, Versions
+from agent_memory import AgentMemory, AgentMemoryService, Left, OperationDenied, VersionLimits
 from agent_memory.plugins.readonly import ReadOnlyPlugin
 
 FILES = {"policies/a.md": "a", "policies/deep/b.md": "b", "notes/c.md": "c", "x.lock": "x", "notes/y.lock": "y"}
@@ -82,7 +82,7 @@ def test_a_change_is_refused_and_changes_nothing(pattern: str, change: Change) -
 @pytest.mark.parametrize("change", ["restore", "redact", "undo"])
 def test_versions_of_a_read_only_file_stay_as_they_are(change: str) -> None:
     url = f"memory://read-only-{next(_numbers)}"
-    with AgentMemory.open(url, versions=Versions(), actor="bob") as plain:
+    with AgentMemory.open(url, versions=VersionLimits(), actor="bob") as plain:
         for text in ("one", "two"):
             plain.write("policies/a.md", text)
         version = plain.versions.list("policies/a.md")[1].id

@@ -16,7 +16,7 @@ from agent_memory import (
     AgentMemoryService,
     ConflictError,
     FileAlreadyExistsError,
-    Versions,
+    VersionLimits,
 )
 from agent_memory.audit import LogLocation, log_at
 from agent_memory.plugins.audit import AuditPlugin
@@ -175,7 +175,7 @@ class Held:
 def prepared(root: Root, name: str, warm: bool, audited: bool) -> Held:
     """Open a service; if the image is ``warm``, it also has connections and the states of files."""
     plugins = [AuditPlugin(audit_of(root), required=True)] if audited else []
-    versions = Versions() if "versions" in name else None
+    versions = VersionLimits() if "versions" in name else None
     service = AgentMemoryService(root.url, storage_options=root.options, plugins=plugins, versions=versions)
     memory = service.agent(AGENT)
     if warm:

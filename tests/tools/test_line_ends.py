@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from agent_memory import AgentMemory, AsyncAgentMemory, Versions
+from agent_memory import AgentMemory, AsyncAgentMemory, VersionLimits
 from agent_memory.conversation import ConversationMemory, MemoryWriteTool
 from agent_memory.tools import AgentMemoryTools, MemorySearch
 from agent_memory.tools._model_text import ModelText, shown_part
@@ -252,7 +252,7 @@ def test_a_search_sees_no_mark_and_no_carriage_return(memory: AgentMemory) -> No
 
 
 def test_an_earlier_version_is_shown_as_the_file_was(memory: AgentMemory) -> None:
-    memory.versions.set_limits(Versions())
+    memory.versions.set_limits(VersionLimits())
     memory.write("a.md", b"\xef\xbb\xbfone\r\n")
     memory.write("a.md", b"two")
     (_, old) = memory.versions.list("a.md")

@@ -13,7 +13,7 @@ from agent_memory.core.store_record import Feature, StoreRecord
 from agent_memory.core.sweeping import Sweep
 from agent_memory.core.versions.origin import made_by
 from agent_memory.core.versions.retention import prune_some
-from agent_memory.core.versions.settings import Versions, VersionSettings
+from agent_memory.core.versions.settings import VersionLimits, VersionSettings
 from agent_memory.core.versions.store import VersionedStore, require_versions
 from agent_memory.errors import AgentMemoryError, AppendError, ReadError
 from agent_memory.hookspecs import Operation, OperationKind
@@ -50,7 +50,7 @@ class Following:
             store says.
     """
 
-    def __init__(self, wanted: Versions | None = None) -> None:
+    def __init__(self, wanted: VersionLimits | None = None) -> None:
         self._wanted = wanted
         self._store = KnownStore()
         self._parsed: tuple[StoreRecord | None, VersionSettings | None] = (None, None)
@@ -104,7 +104,7 @@ class Following:
         """Return the settings, also if versions are turned off now; None if they were never on."""
         return VersionSettings.of(await self._store.read(call.store, call.run, call.started))
 
-    async def turn(self, call: SettingsCall, limits: Versions | None) -> VersionSettings | None:
+    async def turn(self, call: SettingsCall, limits: VersionLimits | None) -> VersionSettings | None:
         """Turn versions on with the given limits, or off; return the settings.
 
         Raises:

@@ -11,7 +11,7 @@ from agent_memory.core import tree_flows
 from agent_memory.core.sweeping import Sweep
 from agent_memory.core.versions.history import Histories
 from agent_memory.core.versions.record import Name, records_of
-from agent_memory.core.versions.settings import Versions
+from agent_memory.core.versions.settings import VersionLimits
 from agent_memory.core.versions.states import real
 from agent_memory.key import Key
 from agent_memory.runtime.run import Run
@@ -21,11 +21,11 @@ YOUNG_SECONDS: Final = 3600.0
 _DAY: Final = 86_400.0
 
 
-def expired(entries: Iterable[Entry], limits: Versions, now: float, at_least: int = 1) -> list[Entry]:
+def expired(entries: Iterable[Entry], limits: VersionLimits, now: float, at_least: int = 1) -> list[Entry]:
     """Return the records that the limits do not keep.
 
     The ``at_least`` newest records of each file are always kept, and all that ended less than an hour ago. Times are
-    those of the storage. To keep the total below `Versions.max_bytes`, the versions that ended first go first.
+    those of the storage. To keep the total below `VersionLimits.max_bytes`, the versions that ended first go first.
     """
     files: dict[str, list[Entry]] = defaultdict(list)
     for entry in entries:
@@ -49,7 +49,7 @@ def expired(entries: Iterable[Entry], limits: Versions, now: float, at_least: in
     return gone
 
 
-async def prune(store: Backend, run: Run, histories: Histories, limits: Versions, now: float) -> int:
+async def prune(store: Backend, run: Run, histories: Histories, limits: VersionLimits, now: float) -> int:
     """Delete all versions of an agent that the limits do not keep; return their number.
 
     Records of changes that were not made are deleted too; they do not count.
@@ -79,7 +79,9 @@ async def _leftovers(histories: Histories, entries: Sequence[Entry]) -> list[Ent
     return [entry for entry in entries if entry.key in keys]
 
 
-async def prune_some(sweep: Sweep, store: Backend, run: Run, agent: str | None, limits: Versions, now: float) -> None:
+async def prune_some(
+    sweep: Sweep, store: Backend, run: Run, agent: str | None, limits: VersionLimits, now: float
+) -> None:
     """Delete a few of the versions that `prune` deletes.
 
     The two newest records of each file stay, because one of them may be of a change that was not made.

@@ -14,7 +14,7 @@ _SECRET_BYTES: Final = 32
 
 
 @dataclass(frozen=True, kw_only=True)
-class Versions:
+class VersionLimits:
     """How many earlier versions a store keeps.
 
     Attributes:
@@ -47,10 +47,10 @@ class VersionSettings:
     """
 
     secret: str
-    limits: Versions | None
+    limits: VersionLimits | None
 
     @staticmethod
-    def new(limits: Versions | None) -> VersionSettings:
+    def new(limits: VersionLimits | None) -> VersionSettings:
         """Return settings with a new secret."""
         return VersionSettings(secrets.token_hex(_SECRET_BYTES), limits)
 
@@ -80,5 +80,5 @@ def _parsed(found: dict[str, Any]) -> VersionSettings:
     secret, limits = found["secret"], found["limits"]
     if len(bytes.fromhex(secret)) != _SECRET_BYTES:
         raise ValueError
-    known = None if limits is None else {each.name: limits[each.name] for each in fields(Versions)}
-    return VersionSettings(secret, None if known is None else Versions(**known))
+    known = None if limits is None else {each.name: limits[each.name] for each in fields(VersionLimits)}
+    return VersionSettings(secret, None if known is None else VersionLimits(**known))

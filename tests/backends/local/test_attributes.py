@@ -13,7 +13,7 @@ from typing import Literal
 
 import pytest
 
-from agent_memory import SHA256, AgentMemory, Versions
+from agent_memory import SHA256, AgentMemory, VersionLimits
 from agent_memory.filesystem import filesystem
 from agent_memory.key import Key
 from agent_memory_local import LocalBackend
@@ -78,7 +78,7 @@ def test_a_replaced_file_keeps_its_owner_its_permissions_and_its_attributes(
     backend.max_bytes = 2000
     with AgentMemory.open(backend, actor="ann") as memory:
         if operation in ("restore", "undo"):
-            memory.versions.set_limits(Versions())
+            memory.versions.set_limits(VersionLimits())
         AgentMemory.open(backend, actor="ben").write("a.md", "first")
         memory.write("a.md", "second")
         path = given(root / "a.md", 0o664)
@@ -103,7 +103,7 @@ def test_a_set_id_or_sticky_bit_does_not_survive_a_replacement(memory: AgentMemo
 
 
 def test_the_origin_of_the_old_state_is_not_kept(memory: AgentMemory, root: Path) -> None:
-    memory.versions.set_limits(Versions())
+    memory.versions.set_limits(VersionLimits())
     memory.write("a.md", "x")
     assert "user.agent_memory.origin" in os.listxattr(root / "a.md")
     LocalBackend(root).write(Key.tree().join("a.md"), b"y")
@@ -262,7 +262,7 @@ def test_new_files_and_directories_have_the_chosen_mode_under_any_umask(
     root: Path, mode: int | str, files: int, directories: int
 ) -> None:
     with AgentMemory.open(root.as_uri(), storage_options={"mode": mode}) as memory:
-        memory.versions.set_limits(Versions())
+        memory.versions.set_limits(VersionLimits())
         memory.write("a/b/written.md", "x")
         memory.write("a/b/written.md", "again")
         memory.create("c/created.md", "x")
@@ -311,7 +311,7 @@ def test_two_users_of_one_group_share_a_store(shared: Path) -> None:
     body = """
 options = {"mode": "0660"}
 os.umask(0o077)
-with AgentMemoryService(os.path.join(root, "store"), storage_options=options, versions=Versions()) as service:
+with AgentMemoryService(os.path.join(root, "store"), storage_options=options, versions=VersionLimits()) as service:
     memory = service.agent("ann")
     memory.append("log.md", "x")
     memory.write("d/a.md", str(os.getuid()))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_memory import AgentMemory, Versions
+from agent_memory import AgentMemory, VersionLimits
 from agent_memory.audit import LogLocation
 from agent_memory.backend import Key
 from agent_memory.plugins.audit import AuditPlugin
@@ -22,9 +22,9 @@ from tests.support.outside import SECRET
 
 USES: dict[str, Callable[[Path], AgentMemory]] = {
     "receipts": AgentMemory.open,
-    "versions": lambda root: AgentMemory.open(root, versions=Versions()),
+    "versions": lambda root: AgentMemory.open(root, versions=VersionLimits()),
     "audit": lambda root: AgentMemory.open(root, plugins=[AuditPlugin(LogLocation.below(LocalBackend(root)))]),
-    "process": lambda root: AgentMemory.open(root, storage_options={"durability": "process"}, versions=Versions()),
+    "process": lambda root: AgentMemory.open(root, storage_options={"durability": "process"}, versions=VersionLimits()),
 }
 
 
@@ -51,7 +51,7 @@ def test_git_stages_only_the_files_of_the_memory(tmp_path: Path, use: str) -> No
 def test_the_memory_of_a_project_is_ignored_too(tmp_path: Path) -> None:
     git(tmp_path, "init", "-q")
     root, options = project_memories(tmp_path, "own")
-    with AgentMemory.open(root, storage_options=options, versions=Versions()) as memory:
+    with AgentMemory.open(root, storage_options=options, versions=VersionLimits()) as memory:
         memory.write("a.md", SECRET)
         memory.write("a.md", "x")
     git(tmp_path, "add", "-A")

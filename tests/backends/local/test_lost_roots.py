@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from agent_memory import AgentMemory, FileOperationError, ReadError, Versions, WriteError
+from agent_memory import AgentMemory, FileOperationError, ReadError, VersionLimits, WriteError
 from agent_memory.backend import STORE_RECORD
 from agent_memory.key import Key
 from agent_memory_local import LocalBackend
@@ -28,7 +28,7 @@ SHUTDOWN = 0x8004587D
 
 def memory_with_id(root: Path) -> AgentMemory:
     """A memory on a store with a record."""
-    memory = AgentMemory.open(root, versions=Versions())
+    memory = AgentMemory.open(root, versions=VersionLimits())
     memory.write("kept.md", "kept")
     return memory
 
@@ -194,7 +194,7 @@ def tried(call):
         return f"{type(error).__name__}: {error}"
 
 def opened(with_id=True):
-    memory = AgentMemory.open(root, versions=Versions() if with_id else None)
+    memory = AgentMemory.open(root, versions=VersionLimits() if with_id else None)
     memory.write("kept.md", "kept")
     return memory
 """

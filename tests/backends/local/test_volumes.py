@@ -190,7 +190,7 @@ OWN_DATA = """
 with AgentMemoryService(root) as service:
     for name in ("Ada", "ada"):
         service.agent(name).write("plan.md", f"first of {name}")
-    service.agent("Ada").versions.set_limits(Versions())
+    service.agent("Ada").versions.set_limits(VersionLimits())
     service.agent("Ada").write("plan.md", "second of Ada")
     try:
         service.agent("ada").write("plan.md", "second of ada")

@@ -9,7 +9,7 @@ from typing import Any
 from agent_memory import (
     AgentMemory,
     FileVersion,
-    Versions,
+    VersionLimits,
 )
 from agent_memory.backend import Key
 from agent_memory.core.versions.record import records_of
@@ -17,10 +17,10 @@ from agent_memory.registry import open_backend
 from agent_memory.runtime.run import step
 from tests.support.servers import Root
 
-ON = Versions()
+ON = VersionLimits()
 
 
-def opened(root: Root, versions: Versions | None = ON, **options: Any) -> AgentMemory:
+def opened(root: Root, versions: VersionLimits | None = ON, **options: Any) -> AgentMemory:
     return AgentMemory.open(root.url, storage_options=root.options, versions=versions, **options)
 
 

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from agent_memory import AgentMemory, AgentMemoryError, ReadError, Versions
+from agent_memory import AgentMemory, AgentMemoryError, ReadError, VersionLimits
 from agent_memory.backend import Snapshot, translating
 from agent_memory.core.store_record import StoreRecord
 from agent_memory.core.versions.origin import Origin
@@ -30,7 +30,7 @@ Plant: TypeAlias = Callable[[Path], None]
 
 
 def opened(root: Path) -> AgentMemory:
-    return AgentMemory.open(f"{root.as_uri()}?durability=process", versions=Versions(), actor="ann")
+    return AgentMemory.open(f"{root.as_uri()}?durability=process", versions=VersionLimits(), actor="ann")
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from agent_memory import (
     AsyncAgentMemory,
     Operation,
     OperationDenied,
-    Versions,
+    VersionLimits,
     hookimpl,
 )
 from agent_memory.backend import ABSENT
@@ -145,7 +145,7 @@ def test_the_newest_of_many_versions_need_one_listing_and_no_other_record(
     root: Root, pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     count = 10_000 if pytestconfig.getoption("--long") else 1_100
-    memory = opened(root, Versions(keep=20_000))
+    memory = opened(root, VersionLimits(keep=20_000))
     memory.write("a", "0")
     memory.write("a", "1")
     backend: Any = memory._tree.backend

@@ -21,7 +21,7 @@ from agent_memory import (
     OperationDenied,
     OutcomeUnknownError,
     UnsupportedOperationError,
-    Versions,
+    VersionLimits,
     WriteError,
 )
 from agent_memory.audit import log_at, verify
@@ -301,7 +301,7 @@ def test_a_large_content_is_found_where_another_version_begins_with_it(large_roo
 
 @pytest.mark.asyncio
 async def test_the_async_twin_redacts_too(root: Root) -> None:
-    memory = AsyncAgentMemory.open(root.url, storage_options=root.options, versions=Versions())
+    memory = AsyncAgentMemory.open(root.url, storage_options=root.options, versions=VersionLimits())
     await memory.write("a", SECRET)
     await memory.write("a", "two")
     secret = (await memory.versions.list("a"))[1]

@@ -12,7 +12,7 @@ from agent_memory import (
     AgentMemory,
     Entry,
     OutcomeUnknownError,
-    Versions,
+    VersionLimits,
 )
 from agent_memory.backend import Key
 from agent_memory.core.versions.links import Links
@@ -168,19 +168,19 @@ def listed(*ages: float, size: int = 10, path: str = "f") -> list[Entry]:
 )
 def test_the_limits_keep_the_newest_and_the_young(ages: list[float], limits: dict[str, Any], kept: int) -> None:
     entries = listed(*ages)
-    gone = expired([*entries, *listed(1, path="other")], Versions(**limits), 1e9)
+    gone = expired([*entries, *listed(1, path="other")], VersionLimits(**limits), 1e9)
     assert [entry for entry in entries if entry not in gone] == entries[:kept]
     assert not set(gone) - set(entries)
 
 
 def test_a_call_prunes_all_and_a_change_a_few(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
-    memory = opened(root, Versions(keep=2))
+    memory = opened(root, VersionLimits(keep=2))
     for number in range(8):
         memory.write("a", f"{number}")
     assert memory.versions.prune() == 0
     now = time.time
     monkeypatch.setattr("agent_memory.core.operation.time.time", lambda: now() + 4000)
-    later = opened(root, Versions(keep=2))
+    later = opened(root, VersionLimits(keep=2))
     later.write("a", "8")
     assert len(later.versions.list("a")) == 7
     assert later.versions.prune() == 4

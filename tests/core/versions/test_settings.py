@@ -19,7 +19,7 @@ from agent_memory import (
     FileVersion,
     ReadError,
     UnsupportedOperationError,
-    Versions,
+    VersionLimits,
 )
 from agent_memory.backend import STORE_RECORD
 from agent_memory.core.known_store import FOLLOW_SECONDS
@@ -123,7 +123,7 @@ def test_settings_that_are_too_large_are_an_error_about_the_callers_file() -> No
 )
 def test_a_limit_that_is_no_positive_number_is_refused(limits: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="must be a positive number"):
-        Versions(**limits)
+        VersionLimits(**limits)
 
 
 def test_a_backend_without_conditional_changes_keeps_no_versions(ministack: S3Server, tmp_path: Path) -> None:
