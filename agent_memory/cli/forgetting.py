@@ -45,7 +45,7 @@ def forget(settings: Settings, path: str | None, yes: bool, target: str | None, 
         subject = f"{field(path)} of {settings.agent}" if path else f"all of {settings.agent}"
         unlisted = 0
         if files or settings.skipped.count or _is_kept(settings, opened, path):
-            now = counted(files, "present file")
+            now = counted(files, "current file")
             ask(f"Erase {subject} for good: {now}, and all that is kept of earlier ones? This cannot be undone.", yes)
         else:
             unlisted = _erase_unlisted(settings, opened, path, subject, yes)

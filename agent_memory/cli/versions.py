@@ -51,7 +51,7 @@ def versions(
 ) -> None:
     """List the versions of a file, newest first; or turn versions "on" or "off" for the whole store.
 
-    Without PATH, list what was replaced or deleted last, in all files of --agent; the present files are not among them.
+    Without PATH, list what was replaced or deleted last, in all files of --agent; the current files are not among them.
     With --containing, exits with 1 if there is none. When versions are on, each state of a file that is replaced or
     deleted is kept, for all agents and all programs that use the store. "versions on" keeps the limits that are not
     given; "versions status" prints them. A file that is named "on" is ./on.
@@ -79,7 +79,7 @@ def versions(
 @click.option("-s", "--side-by-side", is_flag=True, help="Print both texts beside each other.")
 @pass_settings
 def diff(settings: Settings, path: str, old: str | None, new: str | None, side_by_side: bool) -> None:
-    """Compare two versions of a file, or without NEW a version with the present file, line by line.
+    """Compare two versions of a file, or without NEW a version with the current file, line by line.
 
     Without OLD, the last earlier version is compared.
     """
@@ -111,7 +111,7 @@ def _compare(settings: Settings, path: str, old: str | None, new: str | None) ->
 @click.argument("version", required=False)
 @pass_settings
 def restore(settings: Settings, path: str, version: str | None) -> None:
-    """Write the content of an earlier version as the present file; the file's present content becomes a version.
+    """Write the content of an earlier version as the current file; the file's current content becomes a version.
 
     Without VERSION, the last earlier version is restored; so a second restore takes the first one back.
     """

@@ -60,7 +60,7 @@ def read(settings: Settings, path: str | None, version: str | None, as_tool: boo
     With --as-tool, control characters are escaped, and PATH may be left out: the whole memory.
     """
     if as_tool and version is not None:
-        raise click.UsageError("--as-tool shows the present file; it does not go with --version")
+        raise click.UsageError("--as-tool shows the current file; it does not go with --version")
     if lines and not as_tool:
         raise click.UsageError("--lines goes with --as-tool")
     if as_tool:

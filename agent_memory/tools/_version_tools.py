@@ -32,7 +32,7 @@ VERSION_TOOLS: Final[dict[str, CommandSchema]] = {
         },
     ),
     "memory_restore": CommandSchema(
-        "Write the text of an earlier version as the present file; the present text becomes a version itself.",
+        "Write the text of an earlier version as the current file; the current text becomes a version itself.",
         {
             "path": Parameter("string", _PATH),
             "version": Parameter("string", "The id of the version, from memory_versions."),

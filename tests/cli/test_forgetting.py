@@ -115,7 +115,7 @@ def test_forget_asks_for_confirmation_in_a_terminal(
     os.close(ours)
     os.close(theirs)
     assert (done.returncode, files(store)) == (code, left)
-    assert (b"Erase all of bob for good: 2 present files, and all that is kept" in done.stderr) is bool(answer)
+    assert (b"Erase all of bob for good: 2 current files, and all that is kept" in done.stderr) is bool(answer)
     assert (b"nothing was changed" in done.stderr) is (code == 1)
 
 

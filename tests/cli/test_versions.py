@@ -69,7 +69,7 @@ def test_only_versions_that_contain_a_text_are_listed(stored: Run) -> None:
     found = rows(stored("versions", "--containing", "two"))
     assert [line.split("  ")[-1] for line in found] == ["b.md", "notes/a.md"]
     assert [line.split()[0] for line in rows(stored("versions", "notes/a.md", "--containing", "2"))] == [second]
-    present = stored("versions", "--containing", "all")  # `search` finds the present file
+    present = stored("versions", "--containing", "all")  # `search` finds the current file
     assert (present.exit_code, present.stdout) == (1, "")
     assert stored("versions", "notes/a.md", "--containing", "all").stdout.splitlines()[0].endswith("  present")
     assert rows(stored("versions", "-n", "1", "--containing", "two")) == found[:1]
@@ -180,7 +180,7 @@ def test_a_version_is_redacted(stored: Run) -> None:
     stored("write", "notes/a.md", "with one\ntwo\n inside")
     result = stored("redact", "notes/a.md", first, "--reason", "a key", "--yes")
     assert result.stdout == f"redacted version {first} of notes/a.md\n"
-    assert "the present file notes/a.md still contains this content" in result.stderr
+    assert "the current file notes/a.md still contains this content" in result.stderr
     assert rows(stored("versions", "notes/a.md"))[-1].split()[1] == "redacted"
     assert stored("read", "notes/a.md").stdout == "with one\ntwo\n inside"
     assert stored("redact", "notes/a.md", first, "--reason", "again", "--yes").stderr == ""

@@ -47,7 +47,7 @@ def test_a_process_killed_during_a_write_leaves_each_state_once(
     trials: Trials, results: Results, operation: Operation
 ) -> None:
     if operation.appends:
-        pytest.skip("a torn append is part of the present state")
+        pytest.skip("a torn append is part of the current state")
     writes = [at for at, call in enumerate(trials.calls(operation), 1) if call.writes]
     judge = partial(chain_after_a_kill, torn=True)
     faults = [trials.faults(operation, Plan(Fault.KILL_HALFWAY, at), judge) for at in writes]
