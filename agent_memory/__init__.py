@@ -9,7 +9,7 @@ from agent_memory.backend import ABSENT, ANY, PRESENT, Capabilities, Entry, ETag
 from agent_memory.core.actor import acting_as
 from agent_memory.core.precondition import SHA256
 from agent_memory.core.versions.origin import MadeBy
-from agent_memory.core.versions.redacting import RedactResult
+from agent_memory.core.versions.redact import RedactResult
 from agent_memory.core.versions.settings import VersionLimits
 from agent_memory.core.versions.states import FileVersion
 from agent_memory.core.versions.undo import Left, Undone, UndoResult

@@ -30,7 +30,7 @@ errors can be pickled.
 from __future__ import annotations
 
 import errno
-from typing import Any, ClassVar, Final, Literal, TypeAlias
+from typing import Any, ClassVar, Final, Literal, Self, TypeAlias
 
 DISTRIBUTION: Final = "agent-memory-files"
 """The name on the package index, where another project has the name ``agentmemory``."""
@@ -70,13 +70,17 @@ class AgentMemoryError(Exception):
             return message
         return f"{self.path!r}: {message}" if self.path else f"the whole tree: {message}"
 
-    def set_subject(self, path: str, what: str) -> None:
-        """Make an error about a file of the package's own one about the caller's file; ``what`` begins the message."""
+    def with_subject(self, path: str, what: str) -> Self:
+        """Change an error about an internal file to one about the caller's file; return it.
+
+        ``what`` begins the message.
+        """
         self.args = (f"{what}: {self.args[0]}" if self.args else what, *self.args[1:])
         self.path, self._is_about_path = path, True
+        return self
 
-    def set_place(self, operation: str, agent: str | None, path: str | None, top: str) -> None:
-        """Set the operation, agent and path that failed; a second call changes nothing.
+    def with_location(self, operation: str, agent: str | None, path: str | None, top: str) -> Self:
+        """Set the operation, agent and path that failed; return the error. A second call changes nothing.
 
         Args:
             operation: the kind of operation.
@@ -84,11 +88,11 @@ class AgentMemoryError(Exception):
             path: its path, for an error without a path; the message does not change.
             top: the directory that the memory shows as its whole tree; it is removed from the error's path.
         """
-        if self.operation is not None:
-            return
-        self.operation, self.agent = operation, agent
-        found = path if self.path is None else self.path
-        self.path = None if found is None else without_top(found, top)
+        if self.operation is None:
+            self.operation, self.agent = operation, agent
+            found = path if self.path is None else self.path
+            self.path = None if found is None else without_top(found, top)
+        return self
 
 
 def without_top(path: str, top: str) -> str:
@@ -236,12 +240,12 @@ class PartialOperationError(FileOperationError):
         self.done = done
         self.left = left
 
-    def set_place(self, operation: str, agent: str | None, path: str | None, top: str) -> None:
-        """See `AgentMemoryError.set_place`."""
+    def with_location(self, operation: str, agent: str | None, path: str | None, top: str) -> Self:
+        """See `AgentMemoryError.with_location`."""
         if self.operation is None:
             self.done = tuple(without_top(each, top) for each in self.done)
             self.left = tuple(without_top(each, top) for each in self.left)
-        super().set_place(operation, agent, path, top)
+        return super().with_location(operation, agent, path, top)
 
 
 class OutcomeUnknownError(FileOperationError):

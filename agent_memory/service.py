@@ -15,8 +15,7 @@ from agent_memory.core.hooks import Hooks
 from agent_memory.core.results import TreeResult, WriteResult
 from agent_memory.core.sweeping import Sweep
 from agent_memory.core.tree import Tree, checked_timeout
-from agent_memory.core.versions.following import Following
-from agent_memory.core.versions.settings import VersionLimits
+from agent_memory.core.versions.settings import SettingsCache, VersionLimits
 from agent_memory.errors import AgentMemoryFileNotFoundError, FileOperationError, InvalidAgentIdError, InvalidPathError
 from agent_memory.key import AGENTS, Key
 from agent_memory.memory import AgentMemory, AsyncAgentMemory
@@ -63,7 +62,7 @@ class _Service(Generic[M]):
         self._backend = open_backend(root, storage_options, self._hooks)
         self._timeout = checked_timeout(timeout, self._backend)
         self._sweep = Sweep()
-        self._versions = Following(versions)
+        self._settings = SettingsCache(versions)
         _refuse_source_checkout(self._backend)
         self._hooks.offer_memories(lambda agent: self.agent(agent or "").as_sync())
 
@@ -81,7 +80,7 @@ class _Service(Generic[M]):
         agent = top.base.rpartition("/")[2]  # plain text: a str subclass could have another __str__
         tree = Tree(
             self._backend, self._hooks, top, agent, self._actor,
-            timeout=self._timeout, sweep=self._sweep, versions=self._versions,
+            timeout=self._timeout, sweep=self._sweep, settings=self._settings,
         )  # fmt: skip
         return self._memory(tree)
 

@@ -195,8 +195,8 @@ def test_an_error_whose_message_names_no_path_carries_it() -> None:
 
 def test_the_files_of_a_partial_operation_are_named_in_the_subtree_alone() -> None:
     error = PartialOperationError("stopped", done=("d/a.md",), left=("d/b.md",))
-    error.set_place("rename", None, "d", "d")
-    error.set_place("read", "other", "x", "")
+    error.with_location("rename", None, "d", "d")
+    error.with_location("read", "other", "x", "")
     assert (error.done, error.left, error.path, error.operation) == (("a.md",), ("b.md",), "", "rename")
 
 

@@ -114,7 +114,7 @@ class ScratchTree:
         """Why the store refuses files that are larger than one call may be; None if it takes them, or does not tell."""
         key, size = self.top.join("large.log"), self._backend.max_bytes + 1
         try:
-            parts = self._store.run(part_flows.begun, key, size, ABSENT)
+            parts = self._store.run(part_flows.begin, key, size, ABSENT)
             self._store.call(parts.abort)
         except UnsupportedOperationError as error:
             return str(error.args[0])

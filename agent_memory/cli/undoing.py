@@ -19,7 +19,7 @@ from agent_memory.cli.paths import memory_path
 from agent_memory.cli.presence import require_agent
 from agent_memory.cli.settings import Access, Command, Settings, pass_settings
 from agent_memory.cli.versions import require_versions
-from agent_memory.core.versions.redacting import RedactResult
+from agent_memory.core.versions.redact import RedactResult
 from agent_memory.core.versions.undo import Undone, UndoResult
 from agent_memory.key import Key
 from agent_memory.key.quoting import field
@@ -78,7 +78,7 @@ def redact(
 ) -> None:
     """Erase the content of an earlier version of a file; its facts stay, without a digest.
 
-    Names the other versions of the file, and the present file, that still contain the same content: they stay. The
+    Names the other versions of the file, and the current file, that still contain the same content: they stay. The
     digests of --agent in the audit log can no longer be checked afterwards.
     """
     Key.agent(settings.agent)
@@ -161,5 +161,5 @@ def _show_redacted(settings: Settings, result: RedactResult) -> None:
     click.echo(printable(f"redacted version {result.version} of {field(result.path)}"))
     note_versions(result.versions_searched)
     for each in result.still_in:
-        where = f"version {each.id} of {field(each.path)}" if each.ended_by else f"the present file {field(each.path)}"
+        where = f"version {each.id} of {field(each.path)}" if each.ended_by else f"the current file {field(each.path)}"
         note(f"{where} still contains this content")

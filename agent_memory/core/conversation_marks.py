@@ -13,11 +13,11 @@ from functools import partial
 from itertools import accumulate
 from typing import Any, Final
 
-from agent_memory.backend import ANY
+from agent_memory.backend import ANY, Backend
 from agent_memory.core import tree_flows
 from agent_memory.core.flows import Effect
+from agent_memory.core.internal_trees import internal_tree
 from agent_memory.core.operation import Call, Content, Flow
-from agent_memory.core.own_trees import own_tree
 from agent_memory.core.tree import Tree
 from agent_memory.errors import AgentMemoryFileNotFoundError, AppendError, OperationDenied, ReadError
 from agent_memory.hookspecs import READING, OperationKind
@@ -26,24 +26,24 @@ from agent_memory.runtime.run import Run
 
 DIRECTORY: Final = "no-conversation"
 SECONDS: Final = 60.0
-"""How long a process goes without looking at the marks again."""
+"""A process reads the marks again after this time, in seconds."""
 
 
 def marks_of(agent: str | None) -> Key:
     """The directory of the marks of an agent's tree."""
-    return own_tree(DIRECTORY, agent)
+    return internal_tree(DIRECTORY, agent)
 
 
 @dataclass
 class _Looked:
-    """When the marks were last read or written, by the clock of a run."""
+    """The time of the last read or write of the marks, by the clock of a run."""
 
     at: float = -math.inf
 
 
 @dataclass(frozen=True)
 class UnreservedTree(Tree):
-    """A tree whose owner says that it holds no conversation: its first change puts a mark.
+    """A tree that is declared to hold no conversation; its first change writes a mark.
 
     Attributes:
         marked: the directory.
@@ -59,18 +59,18 @@ class UnreservedTree(Tree):
             flow = partial(self._marked, flow)
         return await super().operate(run, kind, path, flow, content, **options)
 
-    async def _marked(self, flow: Flow, call: Call) -> Effect:
-        if call.run.now() >= self.looked.at + SECONDS:
+    async def _marked(self, flow: Flow, store: Backend, run: Run, call: Call) -> Effect:
+        if run.now() >= self.looked.at + SECONDS:
             path = self.marked.path
-            await self.versions.use(call, "no-conversation")
-            await call.run.call(call.store.write, _mark(call.agent, path), path.encode(), when=ANY)
-            self.looked.at = call.run.now()
-        return await flow(call)
+            await self.settings.use(store, run, "no-conversation")
+            await run.call(store.write, _mark(call.agent, path), path.encode(), when=ANY)
+            self.looked.at = run.now()
+        return await flow(store, run, call)
 
 
 @dataclass(frozen=True)
 class ConversationTree(Tree):
-    """A tree that holds a conversation: its operations are refused if a mark says that it holds none.
+    """A tree that holds a conversation; its operations are refused if one of its directories is marked.
 
     Attributes:
         directories: the directories of the conversation's files.
@@ -84,10 +84,10 @@ class ConversationTree(Tree):
     ) -> Call:
         return await super().operate(run, kind, path, partial(self._permitted_by_marks, flow), content, **options)
 
-    async def _permitted_by_marks(self, flow: Flow, call: Call) -> Effect:
-        if call.run.now() >= self.looked.at + SECONDS:
+    async def _permitted_by_marks(self, flow: Flow, store: Backend, run: Run, call: Call) -> Effect:
+        if run.now() >= self.looked.at + SECONDS:
             try:
-                marked = await _refusing(call, self.directories)
+                marked = await _refusing(store, run, call, self.directories)
             except ReadError as error:
                 raise (AppendError(str(error)) if call.kind == "append" else error) from error.__cause__
             if marked:
@@ -96,12 +96,12 @@ class ConversationTree(Tree):
                     "files of one; 'agent-memory conversation allow' shows them and takes the mark back",
                     path=call.key.path,
                 )
-            self.looked.at = call.run.now()
-        return await flow(call)
+            self.looked.at = run.now()
+        return await flow(store, run, call)
 
 
 def unreserved(tree: Tree) -> UnreservedTree:
-    """Return the view of a tree whose owner says that it holds no conversation."""
+    """Return the view of a tree that is declared to hold no conversation."""
     if isinstance(tree, UnreservedTree):
         return tree
     return UnreservedTree(**_facts(tree), marked=tree.top)
@@ -113,11 +113,11 @@ def of_conversation(tree: Tree, directories: tuple[str, ...]) -> ConversationTre
 
 
 async def marks_above(tree: Tree, run: Run, directories: tuple[str, ...]) -> list[str]:
-    """Return the marked directories that are one of some directories of a tree, or above one."""
+    """Return the marked directories at or above the given directories of a tree."""
     found: list[str] = []
 
-    async def flow(call: Call) -> Effect:
-        found.extend(await _refusing(call, tuple(map(call.key.join_prefix, directories))))
+    async def flow(store: Backend, run: Run, call: Call) -> Effect:
+        found.extend(await _refusing(store, run, call, tuple(map(call.key.join_prefix, directories))))
         return Effect()
 
     await tree.operate(run, "stat", "", flow, directory=True)
@@ -134,18 +134,18 @@ async def take_back(tree: Tree, run: Run, paths: list[str]) -> None:
     if not tree.writable:
         raise OperationDenied("this view is read-only")
 
-    async def flow(call: Call) -> Effect:
-        await tree.versions.permit(call)  # the operation changes no file of the tree, so it does not ask itself
+    async def flow(store: Backend, run: Run, call: Call) -> Effect:
+        await tree.settings.permit(store, run, call)  # an operation of the kind "stat" does not call it
         for path in paths:
-            with suppress(AgentMemoryFileNotFoundError):  # another process took it back
-                await call.run.call(call.store.delete, _mark(call.agent, path))
+            with suppress(AgentMemoryFileNotFoundError):  # another process deleted it
+                await run.call(store.delete, _mark(call.agent, path))
         return Effect()
 
     await tree.operate(run, "stat", "", flow, directory=True)
 
 
-async def _refusing(call: Call, directories: tuple[Key, ...]) -> list[str]:
-    listing = await tree_flows.list_all(call.store, call.run, marks_of(call.agent))
+async def _refusing(store: Backend, run: Run, call: Call, directories: tuple[Key, ...]) -> list[str]:
+    listing = await tree_flows.list_all(store, run, marks_of(call.agent))
     found = {entry.key.path for entry in listing.entries}
     above = {path for directory in directories for path in ("", *accumulate(directory.path.split("/"), _joined))}
     return sorted(path for path in above if _mark(call.agent, path).path in found)

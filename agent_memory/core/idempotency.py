@@ -61,8 +61,6 @@ _RESERVE_SECONDS: Final = 5.0
 class IdempotentCall(Protocol):
     """The facts of a running operation that this module uses; see `agent_memory.core.operation.Call`."""
 
-    store: Backend
-    run: Run
     kind: OperationKind
     key: Key
     content: bytes
@@ -79,7 +77,14 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-async def apply_once(call: C, flow: Callable[[C], Awaitable[Effect]], once: Once, arguments: tuple[str, ...]) -> Effect:
+async def apply_once(
+    store: Backend,
+    run: Run,
+    call: C,
+    flow: Callable[[Backend, Run, C], Awaitable[Effect]],
+    once: Once,
+    arguments: tuple[str, ...],
+) -> Effect:
     """Make a change unless a call with the same idempotency key has made it; then return that call's result.
 
     Raises:
@@ -87,45 +92,43 @@ async def apply_once(call: C, flow: Callable[[C], Awaitable[Effect]], once: Once
         OutcomeUnknownError: an earlier call with this key did not tell its end.
     """
     given = once.key
-    await _sweep(call, once)
-    claim = _Claim(call, once, CallFacts(call.kind, call.key.path, call.content, arguments))
+    await _sweep(store, run, call, once)
+    claim = _Claim(store, run, call, once, CallFacts(call.kind, call.key.path, call.content, arguments))
     found = await claim.take()
     if found:
         return found.effect(given)
-    run = call.run
     try:
-        call.run = claim.run_while_valid()
         with claim.time_for_the_change():
-            effect = await flow(call)
+            effect = await flow(store, claim.run_while_valid(), call)
     except BaseException as error:
-        call.run = run
-        if _changed_nothing(call, error):
+        if _changed_nothing(run, call, error):
             await claim.store(claim.mine.released())
         raise
-    call.run = run
     await claim.store(claim.finished(effect))
     return effect
 
 
-def _changed_nothing(call: IdempotentCall, error: BaseException) -> bool:
+def _changed_nothing(run: Run, call: IdempotentCall, error: BaseException) -> bool:
     if error is call.raised_by_caller:
         return True
     if isinstance(error, asyncio.CancelledError):
-        return isinstance(call.run, ThreadedRun)  # it is cancelled only while it waits to make the change
+        return isinstance(run, ThreadedRun)  # it is cancelled only while it waits to make the change
     return isinstance(error, AgentMemoryError) and not isinstance(error, OutcomeUnknownError)
 
 
 class _Claim:
     """The claim of one call on its idempotency key."""
 
-    def __init__(self, call: IdempotentCall, once: Once, facts: CallFacts) -> None:
+    def __init__(self, store: Backend, run: Run, call: IdempotentCall, once: Once, facts: CallFacts) -> None:
+        self._store = store
+        self._run = run
         self._call = call
         self._given = once.key
         self._key = receipt_key(call.agent, once.key)
         self._facts = facts
         self._seconds = once.seconds
-        self._deadline = deadline_or_default(call.run.now())
-        until = self._now() + self._deadline.at - call.run.now()
+        self._deadline = deadline_or_default(run.now())
+        until = self._now() + self._deadline.at - run.now()
         self.mine = Receipt.begun(once.key, facts, until, self._now() + once.seconds)
         self._etag: ETag | None = None
 
@@ -139,7 +142,7 @@ class _Claim:
             if snapshot is None:
                 if await self._create_after(waited_for):
                     return None
-                await self._call.run.sleep(delay)
+                await self._run.sleep(delay)
                 continue
             found = Receipt.parse(self._key, snapshot.data)
             if found.is_over(self._call.time):
@@ -165,37 +168,34 @@ class _Claim:
 
     async def _read(self, is_again: bool) -> Snapshot | None:
         try:
-            return await read_if_present(self._call.store, self._call.run, self._key)
+            return await read_if_present(self._store, self._run, self._key)
         except ReadError as error:
-            if is_again and self._call.run.now() >= self._deadline.at:
+            if is_again and self._run.now() >= self._deadline.at:
                 raise _undecided() from error  # the time is over while another call is under way
             raise
 
     async def _create(self, when: WriteWhen) -> bool:
-        run, store = self._call.run, self._call.store
         try:
-            self._etag = await run.call(store.write, self._key, self.mine.to_bytes(), when=when)
+            self._etag = await self._run.call(self._store.write, self._key, self.mine.to_bytes(), when=when)
         except (FileAlreadyExistsError, ConflictError, OutcomeUnknownError) as error:
             if isinstance(error, FileAlreadyExistsError) and error.taken_by != "file":
                 raise WriteError(
                     "the receipt of the idempotency key has no free name", path=self._facts.path
                 ) from error
-            if run.now() >= self._deadline.at:
+            if self._run.now() >= self._deadline.at:
                 raise _undecided() from error
             return False
         return True
 
     async def _wait(self, found: Receipt, delay: float) -> None:
-        run = self._call.run
-        left = min(found.until + SKEW_SECONDS - self._now(), self._deadline.at - run.now())
+        left = min(found.until + SKEW_SECONDS - self._now(), self._deadline.at - self._run.now())
         if left <= 0:
             raise _undecided()
-        await run.sleep(min(delay * (0.5 + run.random() / 2), left))
+        await self._run.sleep(min(delay * (0.5 + self._run.random() / 2), left))
 
     def run_while_valid(self) -> Run:
         """The call's run, which refuses to begin anything when the receipt may be gone."""
-        run = self._call.run
-        return _RunWhileValid(run, run.now() + self.mine.expires - self._now() - SKEW_SECONDS)
+        return _RunWhileValid(self._run, self._run.now() + self.mine.expires - self._now() - SKEW_SECONDS)
 
     def finished(self, effect: Effect) -> Receipt:
         """The receipt with the call's result."""
@@ -209,16 +209,15 @@ class _Claim:
 
     async def store(self, receipt: Receipt) -> None:
         """Replace the receipt; a failure only means that a repeated call gets `OutcomeUnknownError`."""
-        run, store = self._call.run, self._call.store
         assert self._etag is not None  # noqa: S101 - the claim was taken
         try:
-            await run.call(store.write, self._key, receipt.to_bytes(), when=self._etag)
+            await self._run.call(self._store.write, self._key, receipt.to_bytes(), when=self._etag)
         except AgentMemoryError as error:
             kind, path = self._facts.kind, self._facts.path
             _log.warning("%s %a: its idempotency key stays undecided: %s", kind, path, error.args[0])
 
     def _now(self) -> float:
-        return self._call.time + self._call.run.now() - self._call.started
+        return self._call.time + self._run.now() - self._call.started
 
 
 class _RunWhileValid(RunAround):
@@ -237,7 +236,7 @@ class _RunWhileValid(RunAround):
         return await super().call(primitive, *args, **kwargs)
 
 
-async def finished_receipt(call: IdempotentCall, given: IdempotencyKey) -> Receipt | None:
+async def finished_receipt(store: Backend, run: Run, call: IdempotentCall, given: IdempotencyKey) -> Receipt | None:
     """Return the receipt of the call with this idempotency key; None if none was made, or it changed nothing.
 
     Raises:
@@ -245,7 +244,7 @@ async def finished_receipt(call: IdempotentCall, given: IdempotencyKey) -> Recei
         OutcomeUnknownError: the call is under way, or ended without telling how.
     """
     key = receipt_key(call.agent, given)
-    snapshot = await read_if_present(call.store, call.run, key)
+    snapshot = await read_if_present(store, run, key)
     found = Receipt.parse(key, snapshot.data) if snapshot else None
     if found is None or found.is_over(call.time):
         return None
@@ -256,9 +255,9 @@ async def finished_receipt(call: IdempotentCall, given: IdempotencyKey) -> Recei
     return found
 
 
-async def forget_receipts(call: IdempotentCall) -> None:
+async def forget_receipts(store: Backend, run: Run, call: IdempotentCall) -> None:
     """Erase the receipts of calls on a file, or on all files of a directory."""
-    store, run, directory = call.store, call.run, receipts_of(call.agent)
+    directory = receipts_of(call.agent)
     if not call.key.path:
         await tree_flows.forget(store, run, directory)
         return
@@ -289,20 +288,20 @@ def _undecided() -> OutcomeUnknownError:
     )
 
 
-async def _sweep(call: IdempotentCall, once: Once) -> None:
+async def _sweep(store: Backend, run: Run, call: IdempotentCall, once: Once) -> None:
     """Delete some expired receipts. Where the storage has no conditional delete they stay."""
 
     async def listed() -> list[Key]:
-        listing = await tree_flows.list_all(call.store, call.run, receipts_of(call.agent))
+        listing = await tree_flows.list_all(store, run, receipts_of(call.agent))
         return [entry.key for entry in listing.entries if entry.modified + once.seconds < call.time]
 
     async def delete(key: Key) -> None:
-        snapshot = await read_if_present(call.store, call.run, key)
+        snapshot = await read_if_present(store, run, key)
         if snapshot and Receipt.parse(key, snapshot.data).is_over(call.time - _SWEPT_LATER):  # a damaged one stays
             with suppress(UnsupportedOperationError):
-                await call.run.call(call.store.delete, key, when=snapshot.etag)
+                await run.call(store.delete, key, when=snapshot.etag)
 
-    await once.sweep.some(call.run, call.agent, listed, delete)
+    await once.sweep.delete_a_few(run, call.agent, listed, delete)
 
 
 @dataclass(frozen=True)

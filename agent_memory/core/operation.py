@@ -27,11 +27,11 @@ from agent_memory.core.actor import NO_ACTOR, Actor, current_actor
 from agent_memory.core.flows import Effect
 from agent_memory.core.hooks import Hooks, Report
 from agent_memory.core.idempotency import Once
-from agent_memory.core.own_trees import about_file
+from agent_memory.core.internal_trees import about_file
 from agent_memory.core.protected_names import ProtectedNames
 from agent_memory.core.sweeping import Sweep
-from agent_memory.core.versions.following import Following
-from agent_memory.core.versions.live import require_state
+from agent_memory.core.versions.settings import SettingsCache
+from agent_memory.core.versions.states import require_state
 from agent_memory.errors import (
     AgentMemoryError,
     AppendError,
@@ -59,9 +59,10 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Call:
-    """One running operation; its flow receives it.
+    """The facts of one running operation; its flow gets them.
 
     Attributes:
+        run: runs the hooks; a flow uses the run that it gets.
         size: the bytes of the caller's content; None if there is none.
         content: the caller's content, before the filters.
         data: the content to write, after the filters.
@@ -72,7 +73,6 @@ class Call:
     """
 
     scope: Scope
-    store: Backend
     run: Run
     kind: OperationKind
     key: Key
@@ -151,7 +151,8 @@ class Call:
             report()
 
 
-Flow = Callable[[Call], Awaitable[Effect]]
+Flow = Callable[[Backend, Run, Call], Awaitable[Effect]]
+"""The work of an operation on the storage. It uses the given store and run, which may be wrapped ones."""
 Content = Callable[[], bytes]
 
 
@@ -168,7 +169,7 @@ class Scope:
         timeout: seconds for each operation; None for no limit.
         once: the idempotency key of the change; None if it has none.
         sweep: the sweep of expired receipts of the store.
-        versions: whether the store keeps earlier versions.
+        settings: the settings of the store, as this process knows them.
         required_state: the id of the state that a file must have, for the steps of an undo; None for any state.
     """
 
@@ -183,8 +184,13 @@ class Scope:
     timeout: float | None = None
     once: Once | None = None
     sweep: Sweep = field(default_factory=Sweep)
-    versions: Following = field(default_factory=Following)
+    settings: SettingsCache = field(default_factory=SettingsCache)
     required_state: str | None = None
+
+    @property
+    def store(self) -> Backend:
+        """The backend as a flow sees it: a `Run` calls the verbs of a blocking one in the same way."""
+        return cast(Backend, self.backend)
 
     @property
     def by(self) -> Actor:
@@ -224,7 +230,7 @@ class Scope:
             self.hooks.in_progress.require_open()
             keys = await self._keys(run, kind, path, directory, new_path)
             size, data, fault = _given(content, unseen)
-            call = Call(self, cast(Backend, self.backend), run, kind, *keys, size, data, data, time.time(), run.now())
+            call = Call(self, run, kind, *keys, size, data, data, time.time(), run.now())
             failed = raised = cast("BaseException | None", None)
             try:
                 await self._perform(call, flow, fault, has_content=content is not None, unseen=unseen)
@@ -248,10 +254,10 @@ class Scope:
             failed = raised = None  # they refer to this frame: break the cycle
 
     def _placed(self, error: BaseException, call: Call) -> BaseException:
-        told = self._about_callers_file(error, call)
-        if isinstance(told, AgentMemoryError):
-            told.set_place(call.kind, self.agent, call.key.path, self.top.path)
-        return told
+        changed = self._about_callers_file(error, call)
+        if isinstance(changed, AgentMemoryError):
+            return changed.with_location(call.kind, self.agent, call.key.path, self.top.path)
+        return changed
 
     def _about_callers_file(self, error: BaseException, call: Call) -> BaseException:
         """Make an error about a file of the package's own one about the file of the call."""
@@ -268,7 +274,7 @@ class Scope:
             return key, self.top.join(cast(str, new_path)) if kind in _WITH_TARGET else None
         except InvalidPathError as error:
             refused = error
-            error.set_place(kind, self.agent, path if isinstance(path, str) else None, "")
+            error.with_location(kind, self.agent, path if isinstance(path, str) else None, "")
             await run.offload(lambda: self.hooks.key_rejected(self.agent, refused, self.by.actor))
             raise
 
@@ -292,25 +298,27 @@ class Scope:
         before = current_deadline()
         try:
             flow = flow if self.required_state is None else _in_state(self.required_state, flow)
-            call.effect = await (flow(call) if self.timeout is None else self._in_time(self.timeout, flow, call))
+            call.effect = await self._in_time(flow, call)
         except GeneratorExit:
             raise  # the coroutine was abandoned, and this may be another context
         except BaseException:
             restore_deadline(before)  # a signal may interrupt a scope before its block begins, or when it has ended
             raise
 
-    async def _in_time(self, seconds: float, flow: Flow, call: Call) -> Effect:
-        with deadline_scope(Deadline(seconds, call.run.now() + seconds)):
-            return await flow(call)
+    async def _in_time(self, flow: Flow, call: Call) -> Effect:
+        if self.timeout is None:
+            return await flow(self.store, call.run, call)
+        with deadline_scope(Deadline(self.timeout, call.run.now() + self.timeout)):
+            return await flow(self.store, call.run, call)
 
-    async def _permitted(self, flow: Flow, call: Call) -> Effect:
+    async def _permitted(self, flow: Flow, store: Backend, run: Run, call: Call) -> Effect:
         """Run a flow that may change files, if this release may change the store."""
-        await self.versions.permit(call)
-        return await flow(call)
+        await self.settings.permit(store, run, call)
+        return await flow(store, run, call)
 
     async def _permit_below(self, call: Call) -> None:
         """Refuse to move, copy or delete a directory if a listing shows a protected name below it."""
-        below = await tree_flows.list_all(call.store, call.run, call.key, recursive=True)
+        below = await tree_flows.list_all(self.store, call.run, call.key, recursive=True)
         if any(names.holds(entry.key) for entry in below.entries for names in self.protected):
             raise OperationDenied(
                 "it contains files of a conversation: tools cannot move, copy or delete it", path=call.key.path
@@ -356,9 +364,9 @@ class Scope:
 def _in_state(state: str, flow: Flow) -> Flow:
     """A flow that raises `ConflictError` if its file has another state; equal content may be another writer's."""
 
-    async def checked(call: Call) -> Effect:
-        await require_state(call.store, call.run, call.key, state)
-        return await flow(call)
+    async def checked(store: Backend, run: Run, call: Call) -> Effect:
+        await require_state(store, run, call.key, state)
+        return await flow(store, run, call)
 
     return checked
 

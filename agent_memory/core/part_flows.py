@@ -91,14 +91,14 @@ async def write(store: Backend, run: Run, key: Key, blocks: Blocks, condition: W
         else condition
     )
     try:
-        parts = await begun(store, run, key, blocks.size, when)
+        parts = await begin(store, run, key, blocks.size, when)
     except UnsupportedOperationError:
         if blocks.size > store.max_bytes:
             raise
         data = await run.offload(blocks.whole)
         etag = await run.call(store.write, key, data, when=when)
         return Effect(size=len(data), sha256=content_sha256(data, etag), etag=etag)
-    return await filled(run, parts, blocks.size, fill)
+    return await fill_and_complete(run, parts, blocks.size, fill)
 
 
 async def copy(
@@ -138,12 +138,12 @@ async def copy(
         return digest.hexdigest() if digest else None
 
     if when is ABSENT and writes_copies(store):
-        begin = cast("Callable[..., Awaitable[Parts]]", store.write_copy_in_parts)
+        write = cast("Callable[..., Awaitable[Parts]]", store.write_copy_in_parts)
         with renewed_deadline(run.now()):
-            parts = await run.call(begin, target, size, source, etag)
+            parts = await run.call(write, target, size, source, etag)
     else:
-        parts = await begun(store, run, target, size, when)
-    return await filled(run, parts, size, fill), lambda: etag
+        parts = await begin(store, run, target, size, when)
+    return await fill_and_complete(run, parts, size, fill), lambda: etag
 
 
 async def _read(reader: Reader, source: Key, start: int, end: int, most: int) -> bytes:
@@ -157,7 +157,7 @@ async def _read(reader: Reader, source: Key, start: int, end: int, most: int) ->
     return found[0] if len(found) == 1 else b"".join(found)
 
 
-async def filled(run: Run, parts: Parts, size: int, fill: Fill) -> Effect:
+async def fill_and_complete(run: Run, parts: Parts, size: int, fill: Fill) -> Effect:
     """Let ``fill`` add all bytes, and complete the file; abort it after an error."""
     try:
         digest = await fill(parts)
@@ -171,11 +171,11 @@ async def filled(run: Run, parts: Parts, size: int, fill: Fill) -> Effect:
     return Effect(size=size, sha256=digest, etag=etag, files=1)
 
 
-async def begun(store: Backend, run: Run, key: Key, size: int, when: WriteWhen) -> Parts:
+async def begin(store: Backend, run: Run, key: Key, size: int, when: WriteWhen) -> Parts:
     """Begin to write a file in parts; raises `UnsupportedOperationError` if the backend cannot."""
-    begin = cast("Callable[[Key, int, WriteWhen], Awaitable[Parts]]", _supporting(store, key).write_in_parts)
+    write = cast("Callable[[Key, int, WriteWhen], Awaitable[Parts]]", _supporting(store, key).write_in_parts)
     with renewed_deadline(run.now()):
-        return await run.call(begin, key, size, when)
+        return await run.call(write, key, size, when)
 
 
 def _supporting(store: object, key: Key) -> WritesInParts:

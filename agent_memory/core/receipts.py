@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from agent_memory.backend import ETag
 from agent_memory.core.flows import Effect
-from agent_memory.core.own_trees import own_tree
+from agent_memory.core.internal_trees import internal_tree
 from agent_memory.core.stored_facts import count, fields_of, hexadecimal, optional, seconds, text, truth
 from agent_memory.errors import InvalidContentError, ReadError
 from agent_memory.key import Key
@@ -221,7 +221,7 @@ def _of(given: IdempotencyKey, salt: str) -> str:
 
 def receipts_of(agent: str | None) -> Key:
     """The tree of the receipts of one agent, or of a tree without agents."""
-    return own_tree(DIRECTORY, agent)
+    return internal_tree(DIRECTORY, agent)
 
 
 def receipt_key(agent: str | None, given: IdempotencyKey) -> Key:

@@ -1,4 +1,4 @@
-"""`StoreRecord`: what a store says about itself, in one line of JSON that is written before its other internal files.
+"""`StoreRecord`: the format, id and features of a store: one line of JSON, written before its other internal files.
 
 A release that does not know the format or a feature of a store, or is older than the store requires, changes nothing
 there. Fields that this release does not know stay as they are when it writes the record again.
@@ -73,7 +73,7 @@ class StoreRecord:
         return json.dumps({**known, "least_release": self.least_release, **self.others}).encode() + b"\n"
 
     def change_of(self, before: StoreRecord) -> bytes | None:
-        """The fields that differ from an earlier record, as a line to append to it; None if a feature does."""
+        """The fields that differ from an earlier record, as a line to append to it; None if the features differ."""
         if replace(self, others=before.others) != before:
             return None
         changed = {name: value for name, value in self.others.items() if before.others.get(name) != value}

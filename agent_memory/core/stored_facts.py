@@ -1,7 +1,7 @@
 """Checks of the facts that this package stores as JSON: other programs, and other releases, may have written them.
 
-Each check returns its value with its type, or raises `ValueError`. A reader leaves out what fails a check, so that one
-odd file stops no call on another one.
+Each check returns its value with its type, or raises `ValueError`. A reader leaves out a file that fails a check, so
+that calls on other files still work.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from agent_memory.errors import InvalidPathError
 from agent_memory.key import Key
 
 MOST_COUNT: Final = 10**10 - 1
-"""No number of changes and no size is that large; the name of a record has room for ten digits."""
+"""The maximum of a number of changes and of a size: the name of a record has ten digits for it."""
 _FIRST_SECOND: Final = -62_135_596_800
 _LAST_SECOND: Final = 253_402_300_799
 """The years 1 to 9999: other times have no calendar date. A host whose clock is wrong may write any of these."""

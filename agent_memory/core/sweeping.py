@@ -1,4 +1,4 @@
-"""`Sweep`: deletes what has expired, a little in each call."""
+"""`Sweep`: deletes expired internal files, a few in each call."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from agent_memory.runtime.run import Run
 _SWEEP_SECONDS: Final = 3600.0
 _SWEPT_PER_CALL: Final = 2
 _MOST_AGENTS: Final = 1000
-"""How many agents a sweep remembers; when there are more, it begins anew, which only costs a listing more."""
+"""The maximum number of agents that a sweep remembers; with more, it forgets all, which costs each one more listing."""
 
 
 class _Expired(NamedTuple):
-    """An agent's files that a listing showed to be expired, and that are not deleted yet."""
+    """The expired files of an agent in its last listing, without the deleted ones."""
 
     listed_at: float
     keys: list[Key]
@@ -32,14 +32,14 @@ class Sweep:
     def __init__(self) -> None:
         self._found: dict[str | None, _Expired] = {}
 
-    async def some(
+    async def delete_a_few(
         self,
         run: Run,
         agent: str | None,
         listed: Callable[[], Awaitable[list[Key]]],
         delete: Callable[[Key], Awaitable[None]],
     ) -> None:
-        """Delete some expired files; errors are ignored, because a later call tries again."""
+        """Delete a few expired files; errors are ignored, because a later call tries again."""
         now = run.now()
         with suppress(AgentMemoryError):
             found = self._found.get(agent)

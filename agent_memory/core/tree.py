@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar, cast
 
-from agent_memory.backend import ABSENT, ANY, PRESENT, AnyBackend, Entry, ETag, ReadWhen, WriteWhen
+from agent_memory.backend import ABSENT, ANY, PRESENT, AnyBackend, Backend, Entry, ETag, ReadWhen, WriteWhen
 from agent_memory.core import editing, flows, part_flows, tree_flows
 from agent_memory.core.flows import Effect
 from agent_memory.core.idempotency import RECEIPT_SECONDS, Once, apply_once, finished_receipt, forget_receipts
@@ -104,11 +104,11 @@ class Tree(VersionedTree):
             await aclose_backend(self.backend)
 
     async def read(self, run: Run, path: str) -> bytes:
-        call = await self.operate(run, "read", path, lambda c: flows.read(c.store, c.run, c.key))
+        call = await self.operate(run, "read", path, lambda store, run, c: flows.read(store, run, c.key))
         return call.result.data
 
     async def read_text(self, run: Run, path: str) -> str:
-        call = await self.operate(run, "read", path, lambda c: flows.read_text(c.store, c.run, c.key))
+        call = await self.operate(run, "read", path, lambda store, run, c: flows.read_text(store, run, c.key))
         return call.result.text
 
     async def read_many(
@@ -129,8 +129,8 @@ class Tree(VersionedTree):
     async def scan(self, run: Run, path: str, work: Callable[[Reader], Awaitable[T]]) -> T:
         results: list[T] = []
 
-        async def flow(c: Call) -> Effect:
-            reader = Reader(c.store, c.run, c.key)
+        async def flow(store: Backend, run: Run, c: Call) -> Effect:
+            reader = Reader(store, run, c.key)
             results.append(await work(reader))
             return Effect(size=reader.size)
 
@@ -140,61 +140,68 @@ class Tree(VersionedTree):
     async def tail(self, run: Run, path: str, lines: int) -> str:
         checked_count("lines", lines)
 
-        async def flow(c: Call) -> Effect:
-            reader = Reader(c.store, c.run, c.key)
-            data = await last_lines(reader, lines, c.store.max_bytes)
+        async def flow(store: Backend, run: Run, c: Call) -> Effect:
+            reader = Reader(store, run, c.key)
+            data = await last_lines(reader, lines, store.max_bytes)
             return Effect(text=flows.decode(c.key, data), size=reader.size)
 
         return (await self.operate(run, "read", path, flow)).result.text
 
     async def stat(self, run: Run, path: str, *, with_etag: bool) -> Entry:
-        call = await self.operate(run, "stat", path, lambda c: flows.stat(c.store, c.run, c.key, with_etag=with_etag))
+        call = await self.operate(
+            run, "stat", path, lambda store, run, c: flows.stat(store, run, c.key, with_etag=with_etag)
+        )
         return self._seen(call.result.entries)[0]
 
     async def exists(self, run: Run, path: str) -> bool:
-        call = await self.operate(run, "exists", path, lambda c: flows.exists(c.store, c.run, c.key))
+        call = await self.operate(run, "exists", path, lambda store, run, c: flows.exists(store, run, c.key))
         return bool(call.result.entries)
 
     async def is_directory(self, run: Run, path: str) -> bool:
-        async def flow(c: Call) -> Effect:
-            return Effect(files=int(c.key == self.top or await flows.is_directory(c.store, c.run, c.key)))
+        async def flow(store: Backend, run: Run, c: Call) -> Effect:
+            return Effect(files=int(c.key == self.top or await flows.is_directory(store, run, c.key)))
 
         return bool((await self.operate(run, "exists", path, flow, directory=True)).result.files)
 
     async def list(self, run: Run, path: str, recursive: bool, part: ListedPart = WHOLE) -> tuple[Entry, ...]:
         call = await self.operate(
-            run, "list", path, lambda c: tree_flows.list_all(c.store, c.run, c.key, recursive), directory=True
+            run, "list", path, lambda store, run, c: tree_flows.list_all(store, run, c.key, recursive), directory=True
         )
         return part.of(self._seen(call.result.entries), self._path(call.key))
 
     async def agent_ids(self, run: Run) -> tuple[str, ...]:
         call = await self.operate(
-            run, "agent_ids", "", lambda c: tree_flows.list_all(c.store, c.run, c.key, recursive=False), directory=True
+            run,
+            "agent_ids",
+            "",
+            lambda store, run, c: tree_flows.list_all(store, run, c.key, recursive=False),
+            directory=True,
         )
         return tuple(entry.path for entry in call.result.entries if entry.is_directory and is_agent_id(entry.path))
 
     async def write(self, run: Run, path: str, content: Content, when: WriteCondition = ANY) -> WriteResult:
         checked_when(when, ANY, ABSENT, PRESENT)
 
-        def flow(c: Call) -> Awaitable[Effect]:
-            return flows.write(c.store, c.run, c.key, c.data, when)
+        def flow(store: Backend, run: Run, c: Call) -> Awaitable[Effect]:
+            return flows.write(store, run, c.key, c.data, when)
 
         return await self._write(run, _kind_of_write(when), path, self._changing(flow), content)
 
     def _changing(self, flow: Flow, *arguments: str) -> Flow:
-        """The flow of a change: it keeps the states that it ends; in a view of `once` it is made at most once.
-
-        ``arguments`` are the arguments that tell the change from others, besides its kind, path and content.
-        """
-        return self._made_once(self.versions.keeping(flow), *arguments)
+        """Return the flow of a change, which keeps the states that it ends; otherwise as `_made_once`."""
+        return self._made_once(self.archiving(flow), *arguments)
 
     def _made_once(self, flow: Flow, *arguments: str) -> Flow:
+        """Return the flow of a change, which is made at most once in a view of `once`.
+
+        ``arguments`` distinguish the change from others of the same kind, path and content.
+        """
         if (once := self.once) is None:
             return flow
 
-        async def applied_once(c: Call) -> Effect:
-            await self.versions.use(c, "receipts")
-            return await apply_once(c, flow, once, arguments)
+        async def applied_once(store: Backend, run: Run, c: Call) -> Effect:
+            await self.settings.use(store, run, "receipts")
+            return await apply_once(store, run, c, flow, once, arguments)
 
         return applied_once
 
@@ -208,8 +215,8 @@ class Tree(VersionedTree):
         once = cast(Once, self.once)
         results: list[RecordedResult | None] = []
 
-        async def flow(c: Call) -> Effect:
-            if (found := await finished_receipt(c, once.key)) is None:
+        async def flow(store: Backend, run: Run, c: Call) -> Effect:
+            if (found := await finished_receipt(store, run, c, once.key)) is None:
                 results.append(None)
                 return Effect()
             effect, path = found.effect(once.key), without_top(found.path, self.top.path)
@@ -227,8 +234,8 @@ class Tree(VersionedTree):
             content = await run.offload(lambda: _collected(blocks))
             return await self.write(run, path, content, when)
 
-        def flow(c: Call) -> Awaitable[Effect]:
-            return part_flows.write(c.store, c.run, c.key, blocks, when)
+        def flow(store: Backend, run: Run, c: Call) -> Awaitable[Effect]:
+            return part_flows.write(store, run, c.key, blocks, when)
 
         changing = self._changing(flow, str(blocks.size))
         return await self._write(run, _kind_of_write(when), path, changing, unseen=blocks.size)
@@ -244,11 +251,11 @@ class Tree(VersionedTree):
     ) -> WriteResult:
         checked_when(when, ANY, PRESENT)
 
-        def flow(c: Call) -> Awaitable[Effect]:
+        def flow(store: Backend, run: Run, c: Call) -> Awaitable[Effect]:
             between = separator()
             if len(between) > _MOST_SEPARATOR:
                 raise InvalidContentError(f"a separator can have at most {_MOST_SEPARATOR} bytes, not {len(between):,}")
-            return flows.append(c.store, c.run, c.key, c.data, separator=between, when=when)
+            return flows.append(store, run, c.key, c.data, separator=between, when=when)
 
         return await self._write(run, "append", path, self._changing(flow), content)
 
@@ -262,7 +269,7 @@ class Tree(VersionedTree):
     ) -> WriteResult:
         condition = checked_edit(when, missing)
 
-        def flow(c: Call) -> Awaitable[Effect]:
+        def flow(store: Backend, run: Run, c: Call) -> Awaitable[Effect]:
             def changed(data: bytes) -> bytes | None:
                 try:
                     return change(c.key, data)
@@ -272,7 +279,7 @@ class Tree(VersionedTree):
 
             hooks = editing.EditHooks(partial(self.apply_filters, c), partial(self.permit_delete, c))
             of_none = b"" if missing is None else missing()
-            return editing.edit(c.store, c.run, c.key, changed, hooks, condition, of_none)
+            return editing.edit(store, run, c.key, changed, hooks, condition, of_none)
 
         return await self._write(run, "edit", path, self._changing(flow))
 
@@ -291,24 +298,24 @@ class Tree(VersionedTree):
     async def delete(self, run: Run, path: str, when: DeleteCondition = ANY) -> None:
         checked_when(when, ANY)
 
-        def flow(c: Call) -> Awaitable[Effect]:
-            return flows.delete(c.store, c.run, c.key, when)
+        def flow(store: Backend, run: Run, c: Call) -> Awaitable[Effect]:
+            return flows.delete(store, run, c.key, when)
 
         await self.operate(run, "delete", path, self._changing(flow))
 
     async def delete_tree(self, run: Run, path: str) -> TreeResult:
-        def flow(c: Call) -> Awaitable[Effect]:
-            return tree_flows.delete_tree(c.store, c.run, c.key, missing_ok=c.key == self.top)
+        def flow(store: Backend, run: Run, c: Call) -> Awaitable[Effect]:
+            return tree_flows.delete_tree(store, run, c.key, missing_ok=c.key == self.top)
 
         return await self._remove(run, "delete_tree", path, self._changing(flow))
 
     async def forget(self, run: Run, path: str) -> TreeResult:
-        async def flow(c: Call) -> Effect:
-            forget_versions = await self.forgetting(c)
+        async def flow(store: Backend, run: Run, c: Call) -> Effect:
+            forget_versions = await self.plan_forget_versions(store, run, c)
             erased = False
             with tree_flows.told_as_partial(c.key, lambda: erased):
-                await forget_receipts(c)  # first: if they cannot be read, the file stays
-                effect = await tree_flows.forget(c.store, c.run, c.key)
+                await forget_receipts(store, run, c)  # first: if they cannot be read, the file stays
+                effect = await tree_flows.forget(store, run, c.key)
                 erased = bool(effect.files)
                 await forget_versions()
             return effect
@@ -338,8 +345,8 @@ class Tree(VersionedTree):
         checked_when(when, PRESENT, by_content=False)
         state: ReadWhen = when if isinstance(when, ETag) else ANY
 
-        def flow(c: Call) -> Awaitable[Effect]:
-            return transfer(c.store, c.run, c.key, cast(Key, c.target), state)
+        def flow(store: Backend, run: Run, c: Call) -> Awaitable[Effect]:
+            return transfer(store, run, c.key, cast(Key, c.target), state)
 
         call = await self.operate(run, kind, path, self._changing(flow, new_path), new_path=new_path)
         return TreeResult(self._path(cast(Key, call.target)), call.result.files or 0, call.result.skipped)

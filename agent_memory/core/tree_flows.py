@@ -82,7 +82,7 @@ async def copy(store: Backend, run: Run, source: Key, target: Key, when: ReadWhe
     """Copy a file that is in the given state, or a directory file by file, to a free name."""
     try:
         _refuse_into_itself(source, target)
-        return (await _copied(store, run, source, target, when))[0]
+        return (await _copy(store, run, source, target, when))[0]
     except AgentMemoryFileNotFoundError:
         if when is not ANY:
             raise
@@ -152,7 +152,7 @@ def told_as_partial(key: Key, has_erased: Callable[[], bool]) -> Iterator[None]:
 
 
 async def forget_each(store: Backend, run: Run, tree: Key, is_meant: Callable[[Key], Awaitable[bool]]) -> None:
-    """Erase those files of a tree that are meant, until a listing shows none of them.
+    """Erase the files of a tree for which ``is_meant`` is true, until a listing shows none of them.
 
     Raises:
         WriteError: other writers add files as fast as they are erased, or the storage still lists an erased file.
@@ -220,7 +220,7 @@ async def _refuse_taken(store: Backend, run: Run, target: Key) -> None:
         raise taken_name(target, "directory")
 
 
-async def _copied(
+async def _copy(
     store: Backend, run: Run, source: Key, target: Key, when: ReadWhen = ANY
 ) -> tuple[Effect, Callable[[], ETag]]:
     """Copy a file, in parts if it is too large for one call; also return a function for the copied etag."""
@@ -242,7 +242,7 @@ async def _rename_file(store: Backend, run: Run, source: Key, target: Key, when:
     if size is not None:
         return Effect(size=size, files=1)
     await _refuse_without_conditional_delete(store, run, source)
-    effect, copied = await _copied(store, run, source, target, when)
+    effect, copied = await _copy(store, run, source, target, when)
     etag = cast(ETag, effect.etag)
     try:
         with renewed_deadline(run.now()) if cast(int, effect.size) > store.max_bytes else nullcontext():
@@ -267,7 +267,7 @@ async def _file_moved_in_one_step(store: Backend, run: Run, source: Key, target:
 async def _refuse_without_conditional_delete(store: Backend, run: Run, source: Key) -> None:
     """Raise before anything is copied, if the backend cannot delete a given etag.
 
-    A delete of an impossible etag decides: with a single writer, a backend can do more than its capabilities say.
+    A delete with an impossible etag shows it: with a single writer, a backend can do more than its capabilities state.
     """
     if not (await checked_capabilities(store, run, source)).conditional_delete:
         with suppress(AgentMemoryFileNotFoundError, ConflictError):

@@ -1,4 +1,4 @@
-"""Makes the steps of an undo: each is an operation of its own, with its hooks, on the state that was planned for."""
+"""Makes the steps of an undo: each is an operation of its own, with its hooks, on the state that the plan is for."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import cast
 
 from agent_memory.backend import ABSENT, ETag
 from agent_memory.core.tree import Tree
-from agent_memory.core.versions.attribution import without
-from agent_memory.core.versions.undo import Left, RecordedAppends, Selection, Step, Undone, UndoResult
+from agent_memory.core.versions.undo import Left, RecordedAppends, Selection, Step, Undone, UndoResult, without_ranges
 from agent_memory.core.versions.undo_plan import CHANGED_MEANWHILE
 from agent_memory.errors import (
     AgentMemoryError,
@@ -26,7 +25,7 @@ from agent_memory.runtime.run import Run
 async def undo(
     tree: Tree, run: Run, selection: Selection, appends: RecordedAppends | None, dry_run: bool
 ) -> UndoResult:
-    """Take back what the selected operations did; see `agent_memory.AgentMemory.undo`."""
+    """Undo the selected operations; see `agent_memory.AgentMemory.undo`."""
     if tree.once is not None:
         raise UnsupportedOperationError("undo takes no idempotency key: call it on the memory itself")
     plan = await tree.plan_undo(run, selection, appends)
@@ -49,13 +48,13 @@ async def undo(
 
 
 def _after(step: Step, made: Mapping[str, ETag | None]) -> Step:
-    """A step after those that this undo has made: for the etag that an earlier one gave the file."""
+    """Return a step with the etag that an earlier step of this undo gave the file."""
     path = step.undone.path
-    return step._replace(expected=made[path], state=None) if path in made else step
+    return step._replace(etag=made[path], state=None) if path in made else step
 
 
 async def _reason_to_leave(tree: Tree, run: Run, step: Step, made: dict[str, ETag | None]) -> str | None:
-    """Make a step, and note the etag that the file has then; return why it was not made."""
+    """Make a step, and note the new etag of the file; return the reason if the step was not made."""
     try:
         made[step.undone.path] = await _make(replace(tree, required_state=step.state), run, step)
     except (ConflictError, AgentMemoryFileNotFoundError):
@@ -72,14 +71,14 @@ async def _reason_to_leave(tree: Tree, run: Run, step: Step, made: dict[str, ETa
 async def _make(tree: Tree, run: Run, step: Step) -> ETag | None:
     path, action, version, new_path, _ = step.undone
     if action == "restore":
-        result = await tree.restore(run, new_path or path, version or "", step.expected or ABSENT, step.cut, path)
+        result = await tree.restore(run, new_path or path, version or "", step.etag or ABSENT, step.cut, path)
         return None if new_path else result.etag
-    expected = cast(ETag, step.expected)  # the other steps are those of a present file
+    etag = cast(ETag, step.etag)  # the other steps are those of a current file
     if action == "rename":
-        await tree.rename(run, path, new_path or "", expected)
+        await tree.rename(run, path, new_path or "", etag)
         return None
     if action == "delete":
-        await tree.delete(run, path, expected)
+        await tree.delete(run, path, etag)
         return None
-    edited = await tree.edit(run, path, lambda _key, data: without(data, step.cut), when=expected)
+    edited = await tree.edit(run, path, lambda _key, data: without_ranges(data, step.cut), when=etag)
     return edited.etag

@@ -4,49 +4,71 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Final, TypeVar
 
-from agent_memory.backend import WriteWhen
+from agent_memory.backend import Backend, WriteWhen
 from agent_memory.core import flows, part_flows, tree_flows
 from agent_memory.core.flows import Effect
 from agent_memory.core.listed_part import checked_count
 from agent_memory.core.operation import Call, Flow, Scope
-from agent_memory.core.versions.attribution import without
-from agent_memory.core.versions.forgetting import forget_records, to_forget
-from agent_memory.core.versions.history import Histories, present
+from agent_memory.core.versions.forget import forget_records, plan_forget
+from agent_memory.core.versions.history import Histories
 from agent_memory.core.versions.origin import made_by
-from agent_memory.core.versions.recent import recent
 from agent_memory.core.versions.record import records_of
-from agent_memory.core.versions.redacting import RedactResult, checked_reason, redact
-from agent_memory.core.versions.retention import prune
-from agent_memory.core.versions.settings import VersionLimits
-from agent_memory.core.versions.states import FileVersion, Kept
-from agent_memory.core.versions.undo import Range, RecordedAppends, Selection
+from agent_memory.core.versions.redact import RedactResult, checked_reason, redact
+from agent_memory.core.versions.retention import prune, prune_a_few
+from agent_memory.core.versions.settings import VersionLimits, require_versions
+from agent_memory.core.versions.states import FileVersion, StoredRecord, current_file
+from agent_memory.core.versions.store import VersionedStore
+from agent_memory.core.versions.undo import Range, RecordedAppends, Selection, without_ranges
 from agent_memory.core.versions.undo_file import UndoContext
 from agent_memory.core.versions.undo_plan import Plan
-from agent_memory.errors import AgentMemoryFileNotFoundError, FileTooLargeError, without_top
+from agent_memory.errors import AgentMemoryError, AgentMemoryFileNotFoundError, FileTooLargeError, without_top
 from agent_memory.hookspecs import OperationKind
 from agent_memory.key import Key, is_at_or_below
 from agent_memory.runtime.run import Run
 
+_ARCHIVE_NOTHING: Final = frozenset({"append", "create", "copy"})
+"""The operations that end no state, so no version expires after them."""
 T = TypeVar("T")
 
 
 class VersionedTree(Scope):
-    """The part of `agent_memory.core.tree.Tree` that uses the records of earlier versions."""
+    """The part of `agent_memory.core.tree.Tree` that writes and uses the records of earlier versions."""
+
+    def archiving(self, flow: Flow) -> Flow:
+        """Return a flow that keeps the states that it ends, if the store keeps versions."""
+
+        async def archived(store: Backend, run: Run, call: Call) -> Effect:
+            settings = await self.settings.for_change(store, run, call)
+            if settings is None or settings.limits is None:
+                return await flow(store, run, call)
+            await require_versions(store, run, call.key)
+            versioned = VersionedStore(store, run, call.agent, settings.secret, made_by(call.operation))
+            try:
+                effect = await flow(versioned, versioned.run, call)
+            except AgentMemoryError:
+                await versioned.archive.delete_unused_links()
+                raise
+            await versioned.archive.delete_unused_links()
+            effect.version_id = versioned.appended_to
+            if call.kind not in _ARCHIVE_NOTHING:
+                await prune_a_few(self.settings.sweep, store, run, call.agent, settings.limits, call.time)
+            return effect
+
+        return archived
 
     async def file_versions(self, run: Run, path: str, limit: int | None, after: str | None) -> tuple[FileVersion, ...]:
         if limit is not None:
             checked_count("limit", limit)
 
-        async def found(c: Call, histories: Histories | None) -> tuple[FileVersion, ...]:
-            if c.key == self.top:
-                shows = partial(self._shows, c.key)
-                return await recent(histories, shows, limit, after) if histories else ()
+        async def found(store: Backend, run: Run, key: Key, histories: Histories | None) -> tuple[FileVersion, ...]:
+            if key == self.top:
+                return await histories.recent(partial(self._shows, key), limit, after) if histories else ()
             if histories is not None:
-                return await histories.versions(c.key, limit, after)
-            only = await present(c.store, c.run, c.key)
-            return (only[1],) if only else ()
+                return await histories.versions(key, limit, after)
+            only = await current_file(store, run, key)
+            return (only.version,) if only else ()
 
         return self._seen_versions(await self._of_histories(run, "versions", path, found, directory=not path))
 
@@ -60,20 +82,20 @@ class VersionedTree(Scope):
         return not any(names.hides(top.join(without_top(path, top.path))) for names in self.protected)
 
     async def read_version(self, run: Run, path: str, version: str) -> bytes:
-        async def found(c: Call, histories: Histories | None) -> bytes:
-            return await _content(histories, c.key, version)
+        async def found(_store: Backend, _run: Run, key: Key, histories: Histories | None) -> bytes:
+            return await _content(histories, key, version)
 
         return await self._of_histories(run, "read_version", path, found)
 
     async def read_version_text(self, run: Run, path: str, version: str) -> str:
-        async def found(c: Call, histories: Histories | None) -> str:
-            return flows.decode(c.key, await _content(histories, c.key, version))
+        async def found(_store: Backend, _run: Run, key: Key, histories: Histories | None) -> str:
+            return flows.decode(key, await _content(histories, key, version))
 
         return await self._of_histories(run, "read_version", path, found)
 
-    async def turn_versions(self, run: Run, limits: VersionLimits | None) -> None:
-        async def flow(c: Call) -> Effect:
-            await self.versions.turn(c, limits)
+    async def set_version_limits(self, run: Run, limits: VersionLimits | None) -> None:
+        async def flow(store: Backend, run: Run, c: Call) -> Effect:
+            await self.settings.set_limits(store, run, c, limits)
             return Effect()
 
         await self.operate(run, "set_versions", "", flow, directory=True)
@@ -81,8 +103,8 @@ class VersionedTree(Scope):
     async def version_limits(self, run: Run) -> VersionLimits | None:
         limits: list[VersionLimits | None] = []
 
-        async def flow(c: Call) -> Effect:
-            settings = await self.versions.any(c)
+        async def flow(store: Backend, run: Run, c: Call) -> Effect:
+            settings = await self.settings.stored(store, run, c)
             limits.append(settings.limits if settings else None)
             return Effect()
 
@@ -92,60 +114,60 @@ class VersionedTree(Scope):
     async def prune_versions(self, run: Run) -> int:
         counts: list[int] = []
 
-        async def flow(c: Call) -> Effect:
-            settings = await self.versions.any(c)
+        async def flow(store: Backend, run: Run, c: Call) -> Effect:
+            settings = await self.settings.stored(store, run, c)
             if settings is None or settings.limits is None:
                 counts.append(0)
             else:
-                histories = Histories(c.store, c.run, self.agent, settings.secret)
-                counts.append(await prune(c.store, c.run, histories, settings.limits, c.time))
+                histories = Histories(store, run, self.agent, settings.secret)
+                counts.append(await prune(store, run, histories, settings.limits, c.time))
             return Effect(files=counts[0])
 
         await self.operate(run, "prune", "", flow, directory=True)
         return counts[0]
 
-    def restoring(self, version: str, expected: WriteWhen, cut: Sequence[Range], of: str | None) -> Flow:
+    def restoring(self, version: str, when: WriteWhen, cut: Sequence[Range], of: str | None) -> Flow:
         """The flow that writes the content of an earlier version, without the ranges ``cut``, as a new version.
 
         ``of`` is the name of the file that had this version, if it is another one.
         """
 
-        async def flow(c: Call) -> Effect:
+        async def flow(store: Backend, run: Run, c: Call) -> Effect:
             key = c.key if of is None else self.top.join(of)
-            histories = await self._histories(c)
+            histories = await self._histories(store, run, c)
             try:
-                content = without(await _content(histories, key, version), cut)
+                content = without_ranges(await _content(histories, key, version), cut)
             except FileTooLargeError:
                 if cut or histories is None:
                     raise
-                return await self._restore_large(c, await histories.kept(key, version), expected)
+                return await self._restore_large(store, run, c, await histories.record_of_version(key, version), when)
             data = await self.apply_filters(c, content)
 
-            def write(c: Call) -> Awaitable[Effect]:
-                return flows.write(c.store, c.run, c.key, data, expected)
+            def write(store: Backend, run: Run, c: Call) -> Awaitable[Effect]:
+                return flows.write(store, run, c.key, data, when)
 
-            return await self.versions.keeping(write)(c)
+            return await self.archiving(write)(store, run, c)
 
         return flow
 
-    async def _restore_large(self, c: Call, kept: Kept, expected: WriteWhen) -> Effect:
-        size = kept.record.size
+    async def _restore_large(self, store: Backend, run: Run, c: Call, stored: StoredRecord, when: WriteWhen) -> Effect:
+        size = stored.record.size
         await c.offload(lambda: c.call_hooks(lambda: self.hooks.call_size_guards(c.operation, size)))
 
-        async def copy(c: Call) -> Effect:
-            return (await part_flows.copy(c.store, c.run, kept.key, c.key, size, expected))[0]
+        async def copy(store: Backend, run: Run, c: Call) -> Effect:
+            return (await part_flows.copy(store, run, stored.key, c.key, size, when))[0]
 
-        return await self.versions.keeping(copy)(c)
+        return await self.archiving(copy)(store, run, c)
 
     async def redact(self, run: Run, path: str, version: str, reason: str) -> RedactResult:
         reason = checked_reason(reason)
         results: list[RedactResult] = []
 
-        async def flow(c: Call) -> Effect:
-            if (histories := await self._histories(c)) is None:
+        async def flow(store: Backend, run: Run, c: Call) -> Effect:
+            if (histories := await self._histories(store, run, c)) is None:
                 raise _unknown(c.key, version)
             by = made_by(c.operation)
-            results.append(await redact(c.store, c.run, histories, c.key, version, by, reason))
+            results.append(await redact(store, run, histories, c.key, version, by, reason))
             return Effect(files=1, versions_searched=results[0].versions_searched)
 
         await self.operate(run, "redact", path, flow)
@@ -156,10 +178,10 @@ class VersionedTree(Scope):
     async def plan_undo(self, run: Run, selection: Selection, appends: RecordedAppends | None) -> Plan | None:
         """Plan an undo for all files; None if the store never kept versions."""
 
-        async def planned(c: Call, histories: Histories | None) -> Plan | None:
+        async def planned(store: Backend, run: Run, key: Key, histories: Histories | None) -> Plan | None:
             if histories is None:
                 return None
-            return await Plan(UndoContext(c.store, c.run, histories, c.key, selection, appends)).make()
+            return await Plan(UndoContext(store, run, histories, key, selection, appends)).make()
 
         return await self._of_histories(run, "versions", "", planned, directory=True)
 
@@ -168,31 +190,31 @@ class VersionedTree(Scope):
         run: Run,
         kind: OperationKind,
         path: str,
-        find: Callable[[Call, Histories | None], Awaitable[T]],
+        find: Callable[[Backend, Run, Key, Histories | None], Awaitable[T]],
         *,
         directory: bool = False,
     ) -> T:
         results: list[T] = []
 
-        async def flow(c: Call) -> Effect:
-            results.append(await find(c, await self._histories(c)))
+        async def flow(store: Backend, run: Run, c: Call) -> Effect:
+            results.append(await find(store, run, c.key, await self._histories(store, run, c)))
             return Effect()
 
         await self.operate(run, kind, path, flow, directory=directory)
         return results[0]
 
-    async def forgetting(self, c: Call) -> Callable[[], Awaitable[None]]:
+    async def plan_forget_versions(self, store: Backend, run: Run, c: Call) -> Callable[[], Awaitable[None]]:
         """Find the earlier versions of a file, or of the files of a directory; return a function that erases them."""
-        histories = await self._histories(c) if c.key.path else None
+        histories = await self._histories(store, run, c) if c.key.path else None
         if histories is None:
-            return lambda: _erase_all(c)
-        forgotten = await to_forget(c.store, c.run, histories, c.key.path)
-        return lambda: forget_records(c.store, c.run, histories, forgotten)
+            return lambda: _erase_all(store, run, c)
+        plan = await plan_forget(store, run, histories, c.key.path)
+        return lambda: forget_records(store, run, histories, plan)
 
-    async def _histories(self, c: Call) -> Histories | None:
+    async def _histories(self, store: Backend, run: Run, c: Call) -> Histories | None:
         """The records of this agent; None if the store never kept versions."""
-        settings = await self.versions.any(c)
-        return None if settings is None else Histories(c.store, c.run, self.agent, settings.secret)
+        settings = await self.settings.stored(store, run, c)
+        return None if settings is None else Histories(store, run, self.agent, settings.secret)
 
 
 async def _content(histories: Histories | None, key: Key, version: str) -> bytes:
@@ -205,7 +227,7 @@ def _unknown(key: Key, version: str) -> AgentMemoryFileNotFoundError:
     return AgentMemoryFileNotFoundError(f"no version {version!r}: this store keeps none", path=key.path)
 
 
-async def _erase_all(c: Call) -> None:
+async def _erase_all(store: Backend, run: Run, c: Call) -> None:
     """Erase all versions of the agent, if its whole tree is forgotten."""
     if not c.key.path:
-        await tree_flows.forget(c.store, c.run, records_of(c.agent))
+        await tree_flows.forget(store, run, records_of(c.agent))

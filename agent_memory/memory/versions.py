@@ -15,7 +15,7 @@ from agent_memory.core.precondition import SourceCondition, checked_when
 from agent_memory.core.results import WriteResult
 from agent_memory.core.tree import Tree
 from agent_memory.core.undoing import undo
-from agent_memory.core.versions.redacting import RedactResult
+from agent_memory.core.versions.redact import RedactResult
 from agent_memory.core.versions.settings import VersionLimits
 from agent_memory.core.versions.states import FileVersion
 from agent_memory.core.versions.undo import UndoResult, checked_selection
@@ -44,7 +44,7 @@ class FileVersions:
     ) -> tuple[FileVersion, ...]:
         """Return the versions of a file, newest first; empty if there is no file and none is kept.
 
-        The first one is the present file, unless it is deleted. Appends make no new version. Without ``path`` the
+        The first one is the current file, unless it is deleted. Appends make no new version. Without ``path`` the
         earlier versions of all files are returned, the latest ended first by the storage's clock, without the present
         files.
 
@@ -82,7 +82,7 @@ class FileVersions:
         Args:
             path: the file.
             old: the old version, or its id.
-            new: the new version, or its id; None for the present file.
+            new: the new version, or its id; None for the current file.
 
         Raises:
             AgentMemoryFileNotFoundError: there is no such version, or no such file.
@@ -93,19 +93,19 @@ class FileVersions:
         return _diff(path, old, before, new, after)
 
     def restore(self, path: str, version: FileVersion | VersionId, *, when: SourceCondition = PRESENT) -> WriteResult:
-        """Write the content of an earlier version as the present file, which becomes an earlier version itself.
+        """Write the content of an earlier version as the current file, which becomes an earlier version itself.
 
         A deleted file exists again. Plugins see the content as they see that of an edit.
 
         Args:
             path: the file.
             version: a version from `list`, or its id.
-            when: the etag that the present file must have; ``PRESENT`` requires only that the version is there.
+            when: the etag that the current file must have; ``PRESENT`` requires only that the version is there.
 
         Raises:
             AgentMemoryFileNotFoundError: this file has no earlier version with this id.
             FileAlreadyExistsError: the name is a directory now, or lies below a file.
-            ConflictError: the present file has another state than expected, or is gone.
+            ConflictError: the current file has another state than expected, or is gone.
         """
         return step(self._tree.restore(self._run, path, version_id(version), _to_replace(when)))
 
@@ -151,7 +151,7 @@ class FileVersions:
 
         On S3 the bucket's own earlier versions of the file go too, and incomplete uploads. An `AuditPlugin` of the
         service destroys the salt of the agent's digests, as for `agent_memory.AgentMemory.forget`; without one, a log
-        that other programs write still proves a guess of the content. The present file is never redacted. Copies
+        that other programs write still proves a guess of the content. The current file is never redacted. Copies
         in other files, and other stores, are not searched. If the call fails or its process ends, a repeated call
         finishes the work.
 
@@ -161,11 +161,11 @@ class FileVersions:
             reason: stored in the tombstone: 1 to 500 printable characters.
 
         Returns:
-            the other versions of this file, and the present one, that contain the whole content.
+            the other versions of this file, and the current one, that contain the whole content.
 
         Raises:
             AgentMemoryFileNotFoundError: this file has no earlier version with this id.
-            ConflictError: the version is the present file.
+            ConflictError: the version is the current file.
             InvalidContentError: ``reason`` is empty, too long or not printable.
             UnsupportedOperationError: the storage does not promise that it keeps nothing of a deleted file.
             WriteError: a part could not be erased; there is no tombstone.
@@ -193,7 +193,7 @@ class FileVersions:
         Raises:
             UnsupportedOperationError: the storage has no conditional write or delete, or stores no attributes.
         """
-        step(self._tree.turn_versions(self._run, limits))
+        step(self._tree.set_version_limits(self._run, limits))
 
 
 class AsyncFileVersions:
@@ -257,7 +257,7 @@ class AsyncFileVersions:
 
     async def set_limits(self, limits: VersionLimits | None) -> None:
         """See `FileVersions.set_limits`."""
-        await self._do(lambda run: self._tree.turn_versions(run, limits))
+        await self._do(lambda run: self._tree.set_version_limits(run, limits))
 
     def _do(self, start: Callable[[Run], Coroutine[Any, Any, T]]) -> Awaitable[T]:
         return run_async(self._tree.backend, start)
@@ -267,12 +267,12 @@ def version_id(version: FileVersion | VersionId) -> VersionId:
     """Return the id of a version.
 
     Raises:
-        AgentMemoryFileNotFoundError: a present file that was written while no versions were kept: it has no id.
+        AgentMemoryFileNotFoundError: a current file that was written while no versions were kept: it has no id.
         TypeError: ``version`` is neither a `FileVersion` nor a str.
     """
     if isinstance(version, FileVersion):
         if not version.id:
-            raise AgentMemoryFileNotFoundError("the present file has no version id; read() reads it", path=version.path)
+            raise AgentMemoryFileNotFoundError("the current file has no version id; read() reads it", path=version.path)
         return version.id
     if not isinstance(version, str):
         raise TypeError(f"version must be a FileVersion or its id, a str, not {type(version).__name__}")

@@ -16,8 +16,7 @@ from agent_memory.core.hooks import Hooks
 from agent_memory.core.protected_names import ProtectedNames
 from agent_memory.core.tree import Tree, checked_timeout
 from agent_memory.core.tree_flows import AT_ONCE
-from agent_memory.core.versions.following import Following
-from agent_memory.core.versions.settings import VersionLimits
+from agent_memory.core.versions.settings import SettingsCache, VersionLimits
 from agent_memory.key import Key
 from agent_memory.plugins.logging import LoggingPlugin
 from agent_memory.registry import open_backend
@@ -62,8 +61,8 @@ class View:
         hooks = Hooks([LoggingPlugin(), *plugins])
         backend = open_backend(root, storage_options, hooks)
         seconds = checked_timeout(timeout, backend)
-        following = Following(versions)
-        memory = cls(Tree(backend, hooks, Key.tree(), actor=default_actor, timeout=seconds, versions=following))
+        settings = SettingsCache(versions)
+        memory = cls(Tree(backend, hooks, Key.tree(), actor=default_actor, timeout=seconds, settings=settings))
         hooks.offer_memories(lambda _: memory.as_sync())
         return memory
 

@@ -16,6 +16,7 @@ from agent_memory.backend import ANY
 from agent_memory.core import flows, idempotency, receipts, tree, tree_flows
 from agent_memory.core.flows import Effect
 from agent_memory.core.versions import history, states
+from agent_memory.core.versions.archive import Archive
 from agent_memory.core.versions.origin import Origin
 from agent_memory.core.versions.record import Record
 from agent_memory.core.versions.store import VersionedStore
@@ -193,21 +194,27 @@ def test_no_schedule_of_calls_with_idempotency_keys_fails(pytestconfig: pytest.C
     assert not found, "\n".join(map(str, found))
 
 
-async def the_receipt_is_finished_before_the_change(call: Any, flow: Any, given: Any, window: Any) -> Any:
-    claim = idempotency._Claim(call, given, window.seconds)
+async def the_receipt_is_finished_before_the_change(
+    store: Any, run: Any, call: Any, flow: Any, once: Any, arguments: Any
+) -> Any:
+    facts = receipts.CallFacts(call.kind, call.key.path, call.content, arguments)
+    claim = idempotency._Claim(store, run, call, once, facts)
     found = await claim.take()
     if found:
-        return found.effect(given)
+        return found.effect(once.key)
     await claim.store(claim.finished(Effect(size=1)))
-    return await flow(call)
+    return await flow(store, run, call)
 
 
-async def the_change_comes_before_the_receipt(call: Any, flow: Any, given: Any, window: Any) -> Any:
-    effect = await flow(call)
-    claim = idempotency._Claim(call, given, window.seconds)
+async def the_change_comes_before_the_receipt(
+    store: Any, run: Any, call: Any, flow: Any, once: Any, arguments: Any
+) -> Any:
+    effect = await flow(store, run, call)
+    facts = receipts.CallFacts(call.kind, call.key.path, call.content, arguments)
+    claim = idempotency._Claim(store, run, call, once, facts)
     found = await claim.take()
     if found:
-        return found.effect(given)
+        return found.effect(once.key)
     await claim.store(claim.finished(effect))
     return effect
 
@@ -220,13 +227,13 @@ def the_key_is_not_scoped(_: str | None, given: Any) -> Any:
 
 
 async def a_call_that_ended_without_a_word_is_made_again(self: Any, found: Any, delay: float) -> None:
-    run = self._call.run
+    run = self._run
     if found.until <= self._now() or run.now() + delay >= self._deadline.at:
         self.mine = dataclasses.replace(found, salt=self.mine.salt)
-        snapshot = await flows.read_if_present(self._call.store, run, self._key)
+        snapshot = await flows.read_if_present(self._store, run, self._key)
         assert snapshot
         found = dataclasses.replace(found, salt="00" * 16, until=0.0, expires=0.0)
-        await run.call(self._call.store.write, self._key, found.to_bytes(), when=snapshot.etag)
+        await run.call(self._store.write, self._key, found.to_bytes(), when=snapshot.etag)
     await run.sleep(delay)
 
 
@@ -246,12 +253,12 @@ def a_key_is_free_before_it_expires(self: receipts.Receipt, now: float) -> bool:
     return self.done and self.expires <= now + 30
 
 
-async def whatever_is_not_done_is_swept(call: Any, _: Any) -> None:
-    for entry in (await tree_flows.list_all(call.store, call.run, receipts.receipts_of(call.agent))).entries:
-        snapshot = await flows.read_if_present(call.store, call.run, entry.key)
+async def whatever_is_not_done_is_swept(store: Any, run: Any, call: Any, _: Any) -> None:
+    for entry in (await tree_flows.list_all(store, run, receipts.receipts_of(call.agent))).entries:
+        snapshot = await flows.read_if_present(store, run, entry.key)
         if snapshot and not receipts.Receipt.parse(entry.key, snapshot.data).done:
             with suppress(AgentMemoryError):
-                await call.run.call(call.store.delete, entry.key, when=snapshot.etag)
+                await run.call(store.delete, entry.key, when=snapshot.etag)
 
 
 KEYED_DEFECTS: list[Planted] = [
@@ -286,31 +293,31 @@ def test_no_schedule_of_a_store_with_versions_fails(pytestconfig: pytest.Config)
     assert not found, "\n".join(map(str, found))
 
 
-_ending = VersionedStore.ending
+_keep_then = Archive.keep_then
 _next = Origin.next
 _of = Record.of
 
 
-async def the_record_is_written_after_the_change(self: Any, key: Any, live: Any, following: Any, change: Any) -> Any:
+async def the_record_is_written_after_the_change(self: Any, file: Any, successor: Any, change: Any) -> Any:
     result = await change()
 
     async def nothing() -> None: ...
 
-    await _ending(self, key, live, following, nothing)
+    await _keep_then(self, file, successor, nothing)
     return result
 
 
 async def a_write_does_not_read_what_it_replaces(self: Any, key: Any, data: bytes, when: Any = ANY) -> Any:
     if key.is_internal or when is not ANY:
         return await _write(self, key, data, when)
-    return await self._call(self._inner.write_with_origin, key, data, when, self._first(data))
+    return await self._call(self._inner.write_with_origin, key, data, when, self._first_origin(data))
 
 
 _write = VersionedStore.write
 
 
-def every_record_is_a_version(kept: Any, live: Any) -> Any:  # noqa: ARG001
-    return list(kept)
+def every_record_is_a_version(records: Any, current: Any) -> Any:  # noqa: ARG001
+    return list(records)
 
 
 def a_record_has_the_length_of_the_state_as_it_was_made(path: str, origin: Any, size: int, by: Any, next_: Any) -> Any:
@@ -322,18 +329,18 @@ def the_number_of_a_state_is_its_time(self: Origin, by: Any, size: int, data: An
 
 
 async def a_delete_keeps_nothing(self: Any, key: Any, before: Any) -> None:
-    await self._call(self._inner.delete, key, before.snapshot.version)
+    await self._call(self._inner.delete, key, before.snapshot.etag)
 
 
-def the_operation_that_ended_a_state_is_the_first_one_found(kept: Any, _: Any) -> tuple[bool, int, bool, bool]:
-    return False, kept.record.size, False, False
+def the_operation_that_ended_a_state_is_the_first_one_found(stored: Any, _: Any) -> tuple[bool, int, bool, bool]:
+    return False, stored.record.size, False, False
 
 
 VERSION_DEFECTS: list[Planted] = [
-    (VersionedStore, "ending", the_record_is_written_after_the_change),
+    (Archive, "keep_then", the_record_is_written_after_the_change),
     (VersionedStore, "write", a_write_does_not_read_what_it_replaces),
-    (VersionedStore, "_remove", a_delete_keeps_nothing),
-    (history, "real", every_record_is_a_version),
+    (VersionedStore, "_delete", a_delete_keeps_nothing),
+    (history, "one_per_state", every_record_is_a_version),
     (states, "rank", the_operation_that_ended_a_state_is_the_first_one_found),
     (Record, "of", staticmethod(a_record_has_the_length_of_the_state_as_it_was_made)),
     (Origin, "next", the_number_of_a_state_is_its_time),

@@ -1,21 +1,19 @@
-"""Reads the earlier versions of a file: a listing of its records, and the ends of as many of them as are asked for."""
+"""`Histories`: reads the earlier versions of files, from a listing of the records and the end of each record."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Container, Iterable
+from collections.abc import Callable, Container, Iterable
 from contextlib import suppress
 from typing import Final, NamedTuple
 
 from agent_memory.backend import Backend, Entry, Snapshot, renewed_deadline
 from agent_memory.core import tree_flows
-from agent_memory.core.flows import keeps_origins
 from agent_memory.core.one_file import fails_alone
-from agent_memory.core.versions.live import read_with_origin
-from agent_memory.core.versions.origin import Origin
 from agent_memory.core.versions.record import (
     LAST_BYTES,
     MOST_FACTS,
+    NONCE_LENGTH,
     Link,
     Name,
     Record,
@@ -23,7 +21,15 @@ from agent_memory.core.versions.record import (
     records_of,
     records_of_file,
 )
-from agent_memory.core.versions.states import Chain, FileVersion, Kept, real
+from agent_memory.core.versions.states import (
+    CurrentFile,
+    FileStates,
+    FileVersion,
+    StoredRecord,
+    current_file,
+    one_per_state,
+    read_current,
+)
 from agent_memory.errors import AgentMemoryError, AgentMemoryFileNotFoundError, ReadError
 from agent_memory.key import Key, is_at_or_below
 from agent_memory.runtime.run import Run
@@ -31,7 +37,8 @@ from agent_memory.runtime.run import Run
 _log = logging.getLogger("agent_memory")
 _PAGE: Final = 1000
 _MOST_LINKS: Final = 64
-"""The maximum renames that are followed back."""
+"""The maximum number of earlier names of a file that are searched."""
+_READ_AT_A_TIME: Final = 100
 
 
 class _Listed(NamedTuple):
@@ -58,10 +65,10 @@ class Histories:
         self._secret = secret
         self._left_out: set[Key] = set()
         self._unreadable: dict[Key, AgentMemoryError] = {}
-        self._told = False
+        self._reported = False
 
     async def versions(self, key: Key, limit: int | None, after: str | None) -> tuple[FileVersion, ...]:
-        """Return the versions of a file, newest first: the present one, and at most ``limit`` in all.
+        """Return the versions of a file, newest first: the current one, and at most ``limit`` in all.
 
         ``after`` is the id of a version; only older ones are returned.
 
@@ -69,8 +76,8 @@ class Histories:
             AgentMemoryFileNotFoundError: there is no version ``after``.
         """
         if after is None:
-            return (await self.chain(key, limit)).versions[:limit]
-        versions = (await self.chain(key)).versions
+            return (await self.states(key, limit)).versions[:limit]
+        versions = (await self.states(key)).versions
         ids = [version.id for version in versions]
         if after not in ids:
             self.require_read(self._unreadable)
@@ -78,13 +85,12 @@ class Histories:
         start = ids.index(after) + 1
         return versions[start : None if limit is None else start + limit]
 
-    async def chain(self, key: Key, limit: int | None = None) -> Chain:
+    async def states(self, key: Key, limit: int | None = None) -> FileStates:
         """Return the states of a file, at least the newest ``limit``."""
-        origin, live = await present(self._store, self._run, key) or (None, None)
-        wanted = None if limit is None else max(0, limit - (live is not None))
-        names = await self._names(key, origin, wanted)
-        kept = await self.read(_newest(names, origin, wanted))
-        return Chain(live, origin, real(kept, [origin.id] if origin else ()))
+        current = await current_file(self._store, self._run, key)
+        wanted = None if limit is None else max(0, limit - (current is not None))
+        records = await self.read(_newest(await self._names(key, current, wanted), current, wanted))
+        return FileStates(current, one_per_state(records, [current.origin.id] if current else ()))
 
     async def entries(self) -> tuple[Entry, ...]:
         """List the records and links of all files."""
@@ -106,48 +112,47 @@ class Histories:
             AgentMemoryFileNotFoundError: the file has no version with this id.
             FileTooLargeError: it has more bytes than one call may read.
         """
-        live = await present(self._store, self._run, key)
-        if live and version and live[1].id == version and keeps_origins(self._store):
+        current = await current_file(self._store, self._run, key)
+        if version and current and current.origin.id == version:
             with suppress(AgentMemoryFileNotFoundError):
-                snapshot, text = await read_with_origin(self._store, self._run, key)
-                if (found := Origin.parse(text)) and found.id == version:
-                    return snapshot.data
-        return await self.content_of(_with_content(await self.of_version(key, version, live), key, version))
+                found = await read_current(self._store, self._run, key)
+                if found.origin.id == version:
+                    return found.snapshot.data
+        return await self.content_of(_with_content(await self.records_of_version(key, version, current), key, version))
 
-    async def kept(self, key: Key, version: str) -> Kept:
+    async def record_of_version(self, key: Key, version: str) -> StoredRecord:
         """Return the record of an earlier version; raises `AgentMemoryFileNotFoundError` if it has no content."""
-        live = await present(self._store, self._run, key)
-        return _with_content(await self.of_version(key, version, live), key, version)
+        current = await current_file(self._store, self._run, key)
+        return _with_content(await self.records_of_version(key, version, current), key, version)
 
-    async def of_version(self, key: Key, version: str, live: tuple[Origin | None, FileVersion] | None) -> list[Kept]:
-        """Return all records of an earlier version of a file, whose present state is given.
+    async def records_of_version(self, key: Key, version: str, current: CurrentFile | None) -> list[StoredRecord]:
+        """Return all records of an earlier version of a file, whose current state is given.
 
         Raises:
             AgentMemoryFileNotFoundError: the file has no version with this id.
         """
-        names = [each.key for each in await self._names(key, live[0] if live else None) if each.name.is_of(version)]
+        names = [each.key for each in await self._names(key, current) if each.name.is_of(version)]
         if not (found := await self.read(names)):
             self.require_read(self._unreadable)  # the version may be in one of them, or lead through it
             raise AgentMemoryFileNotFoundError(f"no version {version!r}", path=key.path)
         return found
 
-    async def content_of(self, kept: Kept) -> bytes:
+    async def content_of(self, stored: StoredRecord) -> bytes:
         """Return the content of a record; errors as `content`."""
-        if kept.data is not None:
-            return kept.data
-        return (await self._run.call(self._store.read, kept.key, 0, kept.record.size)).data
+        if stored.data is not None:
+            return stored.data
+        return (await self._run.call(self._store.read, stored.key, 0, stored.record.size)).data
 
-    async def _names(self, key: Key, live: Origin | None, wanted: int | None = None) -> list[_Listed]:
+    async def _names(self, key: Key, current: CurrentFile | None, wanted: int | None = None) -> list[_Listed]:
         """The names of the records of a file, newest first: those under its name, and those under earlier names.
 
-        Under an earlier name only the histories are taken that go on under the later one, because the earlier name
-        may have been used by other files. Earlier names are looked for only while there are fewer than ``wanted``
-        states.
+        Other files may have used an earlier name. So under it only those histories count that go on under the later
+        name. Earlier names are searched only while there are fewer than ``wanted`` states.
         """
         names, links = await self._listed(key.path, wanted)
         places, seen = [(key.path, links)], {key.path}
         for place, its_links in places:  # grows in the loop
-            unfinished = _unfinished(names, live)
+            unfinished = _unfinished(names, current)
             if not unfinished or len(seen) > _MOST_LINKS or (wanted is not None and _states(names) >= wanted):
                 break
             for link in await self._links_to(place, its_links):
@@ -161,7 +166,7 @@ class Histories:
         return sorted(names, key=lambda name: name.key.name)
 
     async def _listed(self, path: str, wanted: int | None) -> tuple[list[_Listed], list[Key]]:
-        """The records and the links under one name; no more pages than are needed for ``wanted`` states."""
+        """The records and the links under one name, from as many pages as ``wanted`` states need."""
         directory = records_of_file(self._agent, self._secret, path)
         records: list[_Listed] = []
         links: list[Key] = []
@@ -189,7 +194,7 @@ class Histories:
         """Read the records of renames, the latest first; otherwise as `read`."""
 
         async def read(name: Key) -> Link | None:
-            snapshot = await self._end_of(name, MOST_FACTS)
+            snapshot = await self._read_end_of(name, MOST_FACTS)
             try:
                 return Link.parse(name, snapshot.data) if snapshot else None
             except ReadError:
@@ -197,16 +202,16 @@ class Histories:
                 return None
 
         found = filter(None, await self._run.map(read, list(names), tree_flows.AT_ONCE))
-        self._tell()
+        self._report_left_out()
         return sorted(found, key=lambda link: link.by.time, reverse=True)
 
-    async def read(self, names: Iterable[Key]) -> list[Kept]:
-        """Read records, also leftovers; those that are deleted now, damaged or unreadable are left out.
+    async def read(self, names: Iterable[Key]) -> list[StoredRecord]:
+        """Read records, also leftovers; those that were just deleted, damaged or unreadable are left out.
 
-        The storage's failure that is not about one record is raised.
+        A failure of the storage that is not about one record is raised.
         """
-        found = await self._run.map(self._facts, list(names), tree_flows.AT_ONCE)
-        self._tell()
+        found = await self._run.map(self._read_record, list(names), tree_flows.AT_ONCE)
+        self._report_left_out()
         return [each for each in found if each]
 
     def require_read(self, names: Iterable[Key]) -> None:
@@ -223,30 +228,60 @@ class Histories:
         """Whether a record of a file with this path was left out: its directory names its file."""
         return key in self._left_out and key.is_below(records_of_file(self._agent, self._secret, path))
 
-    def _tell(self) -> None:
-        """Log once in each operation how many records were left out."""
-        if self._left_out and not self._told:
-            self._told = True
+    def _report_left_out(self) -> None:
+        """Log, once in each operation, the number of records that were left out."""
+        if self._left_out and not self._reported:
+            self._reported = True
             first = min(self._left_out).name
             _log.warning(
                 "%d records of versions are damaged or unreadable, and left out; one is %a", len(self._left_out), first
             )
 
-    async def live_ids(self, paths: Iterable[str]) -> set[str]:
-        """The ids of the present states of some files."""
+    async def current_ids(self, paths: Iterable[str]) -> set[str]:
+        """Return the ids of the current states of some files."""
 
-        async def live(path: str) -> str | None:
+        async def read(path: str) -> str | None:
             with renewed_deadline(self._run.now()):
-                found = await present(self._store, self._run, self.key(path))
-            return found[1].id if found else None
+                found = await current_file(self._store, self._run, self.key(path))
+            return found.origin.id if found else None
 
-        return set(filter(None, await self._run.map(live, list(dict.fromkeys(paths)), tree_flows.AT_ONCE)))
+        return set(filter(None, await self._run.map(read, list(dict.fromkeys(paths)), tree_flows.AT_ONCE)))
 
-    async def _end_of(self, name: Key, size: int = LAST_BYTES) -> Snapshot | None:
-        """As `_end`; None also if the storage fails to read this record, but not others."""
+    async def recent(
+        self, is_meant: Callable[[str], bool], limit: int | None, after: str | None
+    ) -> tuple[FileVersion, ...]:
+        """Return the earlier versions of many files, by the storage's time of their end, latest first.
+
+        Args:
+            is_meant: whether the versions of a path are returned.
+            limit: the maximum number; None for all.
+            after: the id of the last version of the page before.
+
+        Raises:
+            AgentMemoryFileNotFoundError: there is no version ``after``.
+        """
+        names = _latest_first(await self.entries())
+        ids = list(names)
+        if after is not None:
+            last = after if after in names else after[:-NONCE_LENGTH]  # the second content of a state
+            if last not in names:
+                raise AgentMemoryFileNotFoundError(f"no version {after!r}")
+            del ids[: ids.index(last) + 1]
+        found: list[FileVersion] = []
+        step = min(limit or _READ_AT_A_TIME, _READ_AT_A_TIME)
+        while ids and (limit is None or len(found) < limit):
+            now, ids = ids[:step], ids[step:]
+            records = await self.read([key for each in now for key in names[each]])
+            meant = [each for each in records if is_meant(each.record.path)]
+            current = await self.current_ids(each.record.path for each in meant)
+            found += (each.version for each in one_per_state(meant, current))
+        return tuple(found[:limit])
+
+    async def _read_end_of(self, name: Key, size: int = LAST_BYTES) -> Snapshot | None:
+        """Read as `_read_end`; None also if the storage fails to read this record, but not others."""
         try:
             with renewed_deadline(self._run.now()):
-                return await _end(self._store, self._run, name, size)
+                return await _read_end(self._store, self._run, name, size)
         except AgentMemoryError as error:
             if not fails_alone(error):
                 raise
@@ -254,21 +289,21 @@ class Histories:
             self._unreadable[name] = error
             return None
 
-    async def _facts(self, name: Key) -> Kept | None:
-        if (snapshot := await self._end_of(name)) is None:
+    async def _read_record(self, name: Key) -> StoredRecord | None:
+        if (snapshot := await self._read_end_of(name)) is None:
             return None
         try:
             record = Record.parse(name, snapshot.data, snapshot.size)
         except ReadError:
             self._left_out.add(name)
             return None
-        whole = len(snapshot.data) == snapshot.size
-        return Kept(record, name, snapshot.data[: record.size] if whole else None)
+        is_whole = len(snapshot.data) == snapshot.size
+        return StoredRecord(record, name, snapshot.data[: record.size] if is_whole else None)
 
 
-def _with_content(records: list[Kept], key: Key, version: str) -> Kept:
+def _with_content(records: list[StoredRecord], key: Key, version: str) -> StoredRecord:
     """The best record of a version; raises `AgentMemoryFileNotFoundError` if it has no content."""
-    best = next(each for each in real(records) if not each.is_second)
+    best = next(each for each in one_per_state(records) if not each.is_second)
     if best.record.redacted_by:
         raise AgentMemoryFileNotFoundError(f"version {version!r} was redacted", path=key.path)
     if best.record.reason is not None:
@@ -277,27 +312,8 @@ def _with_content(records: list[Kept], key: Key, version: str) -> Kept:
     return best
 
 
-async def present(store: Backend, run: Run, key: Key) -> tuple[Origin | None, FileVersion] | None:
-    """Return the present state of a file; None if there is none. Without an origin its id is ""."""
-    origin = None
-    try:
-        asked: object = store
-        if keeps_origins(asked):
-            snapshot, text = await read_with_origin(asked, run, key, 0, 0)
-            size, origin = snapshot.size, Origin.parse(text)
-        else:
-            size = (await run.call(store.stat, key)).size
-    except AgentMemoryFileNotFoundError:
-        return None
-    known = origin or Origin("", "", 0, None, None, size, "", None)
-    appended = max(0, size - known.size)
-    return origin, FileVersion(
-        known.id, key.path, known.by, None, size, known.previous, known.number, appended_bytes=appended
-    )
-
-
-async def _end(store: Backend, run: Run, name: Key, size: int = LAST_BYTES) -> Snapshot | None:
-    """Read the last ``size`` bytes of a record, or all its facts; None if it was deleted at this moment."""
+async def _read_end(store: Backend, run: Run, name: Key, size: int = LAST_BYTES) -> Snapshot | None:
+    """Read the last ``size`` bytes of a record, or all its facts; None if another process has deleted it."""
     while True:
         try:
             snapshot = await run.call(store.read, name, -size, None)
@@ -310,23 +326,32 @@ async def _end(store: Backend, run: Run, name: Key, size: int = LAST_BYTES) -> S
 
 
 def _states(names: Iterable[_Listed]) -> int:
-    """How many states have these records; a leftover may be one of the live state, which is none of them."""
+    """The least number of earlier states with these records: a leftover may be a record of the current state."""
     return len({name.name.id for name in names}) - 1
 
 
-def _newest(names: Iterable[_Listed], live: Origin | None, wanted: int | None) -> list[Key]:
-    """The records of the newest ``wanted`` earlier states, and of the live one."""
+def _newest(names: Iterable[_Listed], current: CurrentFile | None, wanted: int | None) -> list[Key]:
+    """The records of the newest ``wanted`` earlier states, and of the current one."""
     of_state: dict[str, list[Key]] = {}
     for name in names:
         of_state.setdefault(name.name.id, []).append(name.key)
-    if wanted is not None and live and live.id in of_state:
+    if wanted is not None and current and current.origin.id in of_state:
         wanted += 1
     return [key for keys in list(of_state.values())[:wanted] for key in keys]
 
 
-def _unfinished(names: Iterable[_Listed], live: Origin | None) -> set[str]:
+def _unfinished(names: Iterable[_Listed], current: CurrentFile | None) -> set[str]:
     """The histories whose first version is not among the records: they may have begun under another name."""
-    first: dict[str, int] = {live.history: live.number} if live else {}
+    first: dict[str, int] = {current.origin.history: current.origin.number} if current else {}
     for _, name in names:
         first[name.history] = min(name.number, first.get(name.history, name.number))
     return {history for history, number in first.items() if number}
+
+
+def _latest_first(entries: Iterable[Entry]) -> dict[str, list[Key]]:
+    """The names of the records of each version, by its id."""
+    names: dict[str, list[Key]] = {}
+    for entry in sorted(entries, key=lambda entry: (-entry.modified, entry.key.name)):
+        if name := Name.parse(entry.key.name):
+            names.setdefault(name.id, []).append(entry.key)
+    return names

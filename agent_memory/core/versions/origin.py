@@ -1,4 +1,4 @@
-"""`Origin`: what a state of a file is and which operation made it, stored in one step with the state itself."""
+"""`Origin`: the identity of a state of a file and the operation that made it, stored in one step with the state."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class MadeBy(NamedTuple):
         operation: its kind.
         actor: the actor that it was called for; None if unknown.
         tool_call_id: the tool call that it was part of; None if unknown.
-        time: when it began, in POSIX seconds by the caller's clock.
+        time: its start, in POSIX seconds by the caller's clock.
     """
 
     operation: str
@@ -60,7 +60,7 @@ def made_by(operation: Operation) -> MadeBy:
 class Origin:
     """The origin of one state of a file. Digests and salt are hexadecimal.
 
-    A state is not a new one after an append: the origin describes the state as a change other than an append made it.
+    An append makes no new state, so the origin describes the state before the appends to it.
 
     Attributes:
         id: random, new for each state.
@@ -86,6 +86,11 @@ class Origin:
     def first(by: MadeBy | None, size: int, data: bytes | None) -> Origin:
         """Return the origin of a file that is created, or of a state without one."""
         return _made(_new_history(), 0, None, by, size, data)
+
+    @staticmethod
+    def unknown(size: int) -> Origin:
+        """Return the origin of a state that has none: its ids are ""."""
+        return Origin("", "", 0, None, None, size, "", None)
 
     def next(self, by: MadeBy | None, size: int, data: bytes | None) -> Origin:
         """Return the origin of the state that replaces this one."""
@@ -151,7 +156,7 @@ def _digest(salt: str, data: bytes) -> str:
 
 
 def short(given: str | None) -> str | None:
-    """Return a text that an origin has room for: of a longer one the beginning, with a digest of the whole."""
+    """Return a text that fits into an origin; a longer one is cut, and gets a digest of the whole."""
     if given is None or len(_ascii(given)) - 2 <= _MOST_TEXT:
         return given
     digest = hashlib.sha256(given.encode()).hexdigest()[:_DIGEST_OF_TEXT]

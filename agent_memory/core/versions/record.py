@@ -1,8 +1,8 @@
 """`Record`: an earlier state of a file with its content, as one file below ``.agent-memory/versions``.
 
-The content comes first, so that a storage can copy it from the live file without sending it. The facts follow: a line
-of JSON, and a line with its length. The name has a fixed length and sorts newest first. It contains the history, the
-state's number and id, but not the path: records lie in a directory whose name is a keyed digest of the path.
+The content comes first, so that a storage can copy it from the current file without a transfer. The facts follow: a
+line of JSON, and a line with its length. The name has a fixed length and sorts newest first. It contains the history,
+the state's number and id, but not the path: records lie in a directory whose name is a keyed digest of the path.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from agent_memory.core.own_trees import own_tree
+from agent_memory.core.internal_trees import internal_tree
 from agent_memory.core.stored_facts import count, fields_of, optional, path, text
 from agent_memory.core.versions.origin import HISTORY, ID, MadeBy, Origin
 from agent_memory.errors import ReadError
@@ -28,12 +28,12 @@ MOST_REASON: Final = 500
 """The maximum characters of the reason of a redaction."""
 _LENGTH_LINE: Final = 9
 MOST_FACTS: Final = 1 << 16
-"""No facts of a record or a link have so many bytes."""
+"""The maximum bytes of the facts of a record or a link."""
 NONCE_LENGTH: Final = 8
 _NAME: Final = re.compile(rf"([0-9a-f]{{21}})-([0-9]{{10}})-([0-9a-f]{{16}})-([0-9a-f]{{{NONCE_LENGTH}}})")
 _LINK: Final = "link-"
 LAST_BYTES: Final = 4096
-"""As many bytes at the end of a record contain its facts, unless a path is very long."""
+"""This many bytes at the end of a record contain its facts, unless a path is very long."""
 
 
 class Name(NamedTuple):
@@ -45,7 +45,7 @@ class Name(NamedTuple):
     nonce: str
 
     def is_of(self, version: str) -> bool:
-        """Whether the record is one of a version; the id of a second content of a state has the nonce, too."""
+        """Whether the record belongs to a version; the id of a state's second content ends with the nonce."""
         return version in (self.id, self.id + self.nonce)
 
     def __str__(self) -> str:
@@ -73,7 +73,7 @@ class Record:
         ended_by: the operation that replaced or deleted the state.
         next: the id of the state that replaced it; None if it was deleted.
         path: the file, in the agent's tree.
-        made_size: the content's size in bytes when the state was made, without what was appended; 0 if it was redacted.
+        made_size: the content's size in bytes when the state was made, before the appends to it; 0 if it was redacted.
         size: the content's size in bytes; 0 if it was redacted.
         redacted_by: the operation that redacted it; None if it was not redacted, or if the redaction did not end.
         reason: the reason that was given for the redaction; None if none was begun.
@@ -93,11 +93,11 @@ class Record:
     reason: str | None = None
 
     @staticmethod
-    def of(path: str, origin: Origin, size: int, by: MadeBy, following: Origin | None) -> Record:
-        """Return the record of a state of ``size`` bytes that an operation ends; ``following`` replaces it."""
+    def of(path: str, origin: Origin, size: int, by: MadeBy, successor: Origin | None) -> Record:
+        """Return the record of a state of ``size`` bytes that an operation ends; ``successor`` replaces it."""
         return Record(
             origin.id, origin.history, origin.number, origin.previous, origin.by, by.shortened(),
-            following.id if following else None, path, min(origin.size, size), size,
+            successor.id if successor else None, path, min(origin.size, size), size,
         )  # fmt: skip
 
     def redacted(self, by: MadeBy | None, reason: str) -> Record:
@@ -127,7 +127,7 @@ class Record:
         """Return the facts at the end of a record of ``size`` bytes, from at least as many of its last bytes.
 
         Raises:
-            ReadError: the file is no record, or not the one that its name and its size tell.
+            ReadError: the file is no record, or its name or its size contradicts its facts.
         """
         try:
             length = Record.bytes_of_facts(data)
@@ -172,9 +172,9 @@ _CHECKS: Final[dict[str, Callable[[Any], Any]]] = {
 
 
 class Link(NamedTuple):
-    """The fact that a file or a directory got another name; the histories below it go on at the new name.
+    """The record of a rename of a file or a directory, whose histories continue at the new name.
 
-    It is written before the move, so a process that ends in between leaves a link of a move that was not made.
+    It is written before the move. A process that ends in between leaves a link of a move that was not made.
 
     Attributes:
         source: the earlier name.
@@ -228,9 +228,9 @@ def is_link(name: str) -> bool:
 
 def records_of(agent: str | None) -> Key:
     """The tree of the records of one agent, or of a tree without agents."""
-    return own_tree(DIRECTORY, agent)
+    return internal_tree(DIRECTORY, agent)
 
 
 def records_of_file(agent: str | None, secret: str, path: str) -> Key:
     """The tree of the records of one file."""
-    return own_tree(DIRECTORY, agent, hmac.digest(bytes.fromhex(secret), path.encode(), "sha256").hex()[:32])
+    return internal_tree(DIRECTORY, agent, hmac.digest(bytes.fromhex(secret), path.encode(), "sha256").hex()[:32])

@@ -1,4 +1,4 @@
-"""Which versions are no longer kept, and the pruning of them: all at once, or a few in each change."""
+"""Finds the versions that the limits no longer keep, and deletes them: all at once, or a few in each change."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from agent_memory.core.sweeping import Sweep
 from agent_memory.core.versions.history import Histories
 from agent_memory.core.versions.record import Name, records_of
 from agent_memory.core.versions.settings import VersionLimits
-from agent_memory.core.versions.states import real
+from agent_memory.core.versions.states import one_per_state
 from agent_memory.key import Key
 from agent_memory.runtime.run import Run
 
@@ -63,7 +63,7 @@ async def prune(store: Backend, run: Run, histories: Histories, limits: VersionL
 
 
 async def _leftovers(histories: Histories, entries: Sequence[Entry]) -> list[Entry]:
-    """The records of changes that were not made: of a state that is still present, or that has another record."""
+    """The records of changes that were not made: of a state that is still current, or that has another record."""
     by_state: dict[tuple[str, Name], list[Entry]] = defaultdict(list)
     newest: dict[str, Entry] = {}
     for entry in sorted(entries, key=lambda entry: entry.path):
@@ -72,14 +72,14 @@ async def _leftovers(histories: Histories, entries: Sequence[Entry]) -> list[Ent
             newest.setdefault(directory, entry)
             by_state[directory, name._replace(nonce="")].append(entry)
     doubled = [entry for those in by_state.values() if len(those) > 1 for entry in those]
-    kept = await histories.read([entry.key for entry in {*doubled, *newest.values()}])
-    states = await histories.live_ids(each.record.path for each in kept)
-    best = {each.key for each in real(kept, states, {name.id for _, name in by_state})}
-    keys = {each.key for each in kept} - best
+    records = await histories.read([entry.key for entry in {*doubled, *newest.values()}])
+    current = await histories.current_ids(each.record.path for each in records)
+    best = {each.key for each in one_per_state(records, current, {name.id for _, name in by_state})}
+    keys = {each.key for each in records} - best
     return [entry for entry in entries if entry.key in keys]
 
 
-async def prune_some(
+async def prune_a_few(
     sweep: Sweep, store: Backend, run: Run, agent: str | None, limits: VersionLimits, now: float
 ) -> None:
     """Delete a few of the versions that `prune` deletes.
@@ -95,4 +95,4 @@ async def prune_some(
     async def delete(key: Key) -> None:
         await run.call(store.delete, key)
 
-    await sweep.some(run, agent, listed, delete)
+    await sweep.delete_a_few(run, agent, listed, delete)

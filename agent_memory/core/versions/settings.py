@@ -1,13 +1,21 @@
-"""The settings of versions: a part of the record of the store, which every process follows."""
+"""The settings of versions: a part of the store's record; and a cache of them, which every process keeps up to date."""
 
 from __future__ import annotations
 
 import math
 import secrets
-from dataclasses import asdict, dataclass, fields
-from typing import Any, Final, cast
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Final, Protocol, cast
 
+from agent_memory.backend import Backend
+from agent_memory.core.flows import checked_capabilities, keeps_origins
+from agent_memory.core.known_store import KnownStore
 from agent_memory.core.store_record import Feature, StoreRecord, damaged_record
+from agent_memory.core.sweeping import Sweep
+from agent_memory.errors import AppendError, ReadError, UnsupportedOperationError
+from agent_memory.hookspecs import OperationKind
+from agent_memory.key import Key
+from agent_memory.runtime.run import Run
 
 _FEATURE: Final[Feature] = "versions"
 _SECRET_BYTES: Final = 32
@@ -18,9 +26,9 @@ class VersionLimits:
     """How many earlier versions a store keeps.
 
     Attributes:
-        keep: at most so many of each file.
-        days: none that ended longer ago.
-        max_bytes: at most so many bytes for each agent, the oldest go first.
+        keep: the maximum number of versions of each file.
+        days: the maximum days since a version was replaced or deleted.
+        max_bytes: the maximum bytes of the versions of each agent; the oldest go first.
 
     Raises:
         ValueError: a limit is not a positive number.
@@ -82,3 +90,103 @@ def _parsed(found: dict[str, Any]) -> VersionSettings:
         raise ValueError
     known = None if limits is None else {each.name: limits[each.name] for each in fields(VersionLimits)}
     return VersionSettings(secret, None if known is None else VersionLimits(**known))
+
+
+class SettingsCall(Protocol):
+    """The facts of a running operation that this module uses; see `agent_memory.core.operation.Call`."""
+
+    kind: OperationKind
+    key: Key
+    started: float
+
+
+class SettingsCache:
+    """The settings of one store as this process knows them; `KnownStore` says when they are read again.
+
+    Args:
+        wanted: turn versions on, with these limits, before the first change, if they are off; None to leave them as
+            the store has them.
+
+    Attributes:
+        sweep: the deletion of the versions that the limits no longer keep.
+    """
+
+    def __init__(self, wanted: VersionLimits | None = None) -> None:
+        self.sweep = Sweep()
+        self._wanted = wanted
+        self._store = KnownStore()
+        self._parsed: tuple[StoreRecord | None, VersionSettings | None] = (None, None)
+
+    async def permit(self, store: Backend, run: Run, call: SettingsCall) -> None:
+        """Raise unless this release may change the store; every operation that can change files calls it first.
+
+        Raises:
+            UnsupportedOperationError: this release is too old for the store.
+            FileOperationError: the record of the store cannot be read, is damaged, or is that of another store.
+        """
+        try:
+            self._settings(await self._store.permit(store, run))
+        except ReadError as error:
+            if call.kind != "append":
+                raise
+            raise AppendError(error.args[0], path=error.path) from (error.__cause__ or error)
+
+    async def use(self, store: Backend, run: Run, feature: Feature) -> None:
+        """Name a feature in the record of the store before its first file is written; errors as `permit`."""
+        await self._store.use(store, run, feature)
+
+    async def stored(self, store: Backend, run: Run, call: SettingsCall) -> VersionSettings | None:
+        """Return the settings, also if versions are turned off now; None if they were never on."""
+        return VersionSettings.of(await self._store.read(store, run, call.started))
+
+    async def set_limits(
+        self, store: Backend, run: Run, call: SettingsCall, limits: VersionLimits | None
+    ) -> VersionSettings | None:
+        """Turn versions on with the given limits, or off; return the settings.
+
+        Raises:
+            UnsupportedOperationError: they are turned on, and the store cannot keep them.
+        """
+        if limits is not None:
+            await require_versions(store, run, call.key)
+        settings = await self.stored(store, run, call)
+        if settings is None and limits is None:
+            return None
+
+        def changed(record: StoreRecord) -> StoreRecord:
+            settings = VersionSettings.of(record)
+            return (replace(settings, limits=limits) if settings else VersionSettings.new(limits)).stored_in(record)
+
+        is_on = limits is not None
+        record = await self._store.change(store, run, changed, tries_origins=is_on)
+        return VersionSettings.of(record)
+
+    async def for_change(self, store: Backend, run: Run, call: SettingsCall) -> VersionSettings | None:
+        """Return the settings for an operation that changes files; turn versions on first if that is wanted."""
+        wanted = self._wanted  # a simultaneous call that turns versions on clears it during the read
+        settings = self._settings(await self._store.permit(store, run))
+        if wanted is not None and (settings is None or settings.limits is None):
+            settings = await self.set_limits(store, run, call, wanted)
+        self._wanted = None
+        return settings
+
+    def _settings(self, record: StoreRecord | None) -> VersionSettings | None:
+        """The settings in a record; a record that was not read again is not parsed again."""
+        parsed, settings = self._parsed
+        if parsed is not record:
+            settings = VersionSettings.of(record)
+            self._parsed = record, settings
+        return settings
+
+
+async def require_versions(store: Backend, run: Run, key: Key) -> None:
+    """Raise unless a store can keep versions.
+
+    Raises:
+        UnsupportedOperationError: it has no conditional write or delete, or keeps no origins.
+    """
+    found = await checked_capabilities(store, run, key)
+    if not (keeps_origins(store) and found.compare_and_swap and found.conditional_delete):
+        raise UnsupportedOperationError(
+            "this store keeps versions, which needs conditional writes and conditional deletes; this backend has none"
+        )

@@ -1,50 +1,40 @@
-"""`Timeline`: the changes of the file that has a name, and of the earlier files with this name, the latest first."""
+"""`Timeline`: the changes of the file with a name, and of the earlier files with this name, the latest first."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from agent_memory.backend import Backend, Entry, ETag, renewed_deadline
+from agent_memory.backend import Backend, Entry, renewed_deadline
 from agent_memory.core import tree_flows
 from agent_memory.core.flows import keeps_origins
 from agent_memory.core.versions.history import Histories
-from agent_memory.core.versions.live import read_with_origin
-from agent_memory.core.versions.origin import MadeBy, Origin
+from agent_memory.core.versions.origin import MadeBy
 from agent_memory.core.versions.record import Link, Name, is_link
-from agent_memory.core.versions.states import Kept, real
+from agent_memory.core.versions.states import CurrentFile, StoredRecord, one_per_state, read_current
 from agent_memory.errors import AgentMemoryError, AgentMemoryFileNotFoundError
 from agent_memory.key import Key, is_at_or_below
 from agent_memory.runtime.run import Run
 
 _SKEW_SECONDS: Final = 3600.0
-"""How far the storage's clock and the clocks of the callers may differ."""
-
-
-class Present(NamedTuple):
-    """A present file, without its content."""
-
-    key: Key
-    etag: ETag
-    size: int
-    modified: float
-    origin: Origin | None
+"""The maximum difference between the storage's clock and the clocks of the callers, in seconds."""
 
 
 class FileState(NamedTuple):
     """One state of a file.
 
     Attributes:
-        id: its id; "" for a present file without an origin.
+        id: its id; "" for a current file without an origin.
         previous: the id of the state before; None for the first one.
         by: the operation that made it; None if unknown.
         path: the file's name at the end of the state.
         made_size: the size in bytes when it was made.
-        size: the size in bytes with what was appended.
+        size: the size in bytes with the appended bytes.
         last_changed: nothing was appended after this time, in POSIX seconds.
-        kept: its record; None for the present file.
+        stored: its record; None for the current file.
     """
 
     id: str
@@ -54,7 +44,7 @@ class FileState(NamedTuple):
     made_size: int
     size: int
     last_changed: float
-    kept: Kept | None
+    stored: StoredRecord | None
 
     @property
     def is_appended(self) -> bool:
@@ -67,22 +57,19 @@ class FileState(NamedTuple):
         return self.by is not None and self.by.operation == "append" and self.previous is None
 
     @staticmethod
-    def of_record(kept: Kept) -> FileState:
+    def of_record(stored: StoredRecord) -> FileState:
         """Return the state that a record describes."""
-        record = kept.record
+        record = stored.record
         return FileState(
-            kept.version, record.previous, record.made_by, record.path, record.made_size, record.size,
-            record.ended_by.time, kept,
+            stored.version_id, record.previous, record.made_by, record.path, record.made_size, record.size,
+            record.ended_by.time, stored,
         )  # fmt: skip
 
     @staticmethod
-    def of_present(file: Present) -> FileState:
-        """Return the state of a present file."""
-        origin = file.origin or Origin("", "", 0, None, None, file.size, "", None)
-        last_changed = file.modified + _SKEW_SECONDS
-        return FileState(
-            origin.id, origin.previous, origin.by, file.key.path, origin.size, file.size, last_changed, None
-        )
+    def of_current(file: CurrentFile) -> FileState:
+        """Return the current state of a file."""
+        origin, size, last_changed = file.origin, file.snapshot.size, file.modified + _SKEW_SECONDS
+        return FileState(origin.id, origin.previous, origin.by, file.key.path, origin.size, size, last_changed, None)
 
 
 class Change(NamedTuple):
@@ -109,19 +96,19 @@ class Rename(NamedTuple):
 
 
 class Timeline(NamedTuple):
-    """What happened to the file with a name, and to the earlier files with this name, the latest first.
+    """The changes and renames of the file with a name, and of the earlier files with this name, the latest first.
 
     Attributes:
         path: the name.
-        present: the present file; None if it is deleted.
+        current: the current file; None if it is deleted.
         changes: the changes of all these files.
         renames: the renames of the latest of them.
-        of_latest: how many of the changes are those of the latest file.
+        of_latest: the number of changes of the latest file.
         moves: the operations that renamed a directory above it since it was created.
     """
 
     path: str
-    present: Present | None
+    current: CurrentFile | None
     changes: Sequence[Change]
     renames: Sequence[Rename]
     of_latest: int
@@ -138,85 +125,84 @@ class Timelines:
 
     Attributes:
         links: the renames to names below the directory, the latest first.
-        present: the present files, by name.
+        current: the current files, by name.
         unreadable: the names that cannot be read, with the reason.
     """
 
     def __init__(self, store: Backend, run: Run, histories: Histories) -> None:
         self.links: list[Link] = []
-        self.present: dict[str, Present] = {}
+        self.current: dict[str, CurrentFile] = {}
         self.unreadable: dict[str, str] = {}
         self._store = store
         self._run = run
         self._histories = histories
         self._of_history: dict[str, list[FileState]] = {}
-        self._deleted: dict[str, list[tuple[str, Kept]]] = defaultdict(list)
+        self._deleted: dict[str, list[tuple[str, StoredRecord]]] = defaultdict(list)
         self._linked: dict[str | None, list[Link]] = defaultdict(list)
 
     @property
     def paths(self) -> list[str]:
-        """The names of the present and of the deleted files."""
-        return sorted({*self.present, *self._deleted} - {*self.unreadable})
+        """The names of the current and of the deleted files."""
+        return sorted({*self.current, *self._deleted} - {*self.unreadable})
 
     async def read(self, top: Key) -> None:
-        """Read the present files, then the records and the renames: a step refuses a file that changed in between."""
+        """Read the current files, then the records and the renames; a step refuses a file that changed in between."""
         listing = await tree_flows.list_all(self._store, self._run, top)
-        found = await self._run.map(self._present, listing.entries, tree_flows.AT_ONCE)
-        self.present = {each.key.path: each for each in found if each}
+        found = await self._run.map(self._read_current, listing.entries, tree_flows.AT_ONCE)
+        self.current = {each.key.path: each for each in found if each}
         entries = await self._histories.entries()
         links = await self._histories.read_links([entry.key for entry in entries if is_link(entry.key.name)])
         self.links = [link for link in links if is_at_or_below(link.target, top.path)]
         for link in self.links:
             self._linked[link.history].append(link)
-        origins = [each.origin for each in self.present.values() if each.origin]
-        live = {origin.id for origin in origins}
-        present_histories = {origin.history for origin in origins}
-        kept = await self._histories.read([entry.key for entry in entries if Name.parse(entry.key.name)])
-        grouped: dict[str, list[Kept]] = defaultdict(list)
-        for each in sorted(kept, key=lambda each: each.key.name):
+        current_ids = {each.origin.id for each in self.current.values()}
+        current_histories = {each.origin.history for each in self.current.values()}
+        stored = await self._histories.read([entry.key for entry in entries if Name.parse(entry.key.name)])
+        grouped: dict[str, list[StoredRecord]] = defaultdict(list)
+        for each in sorted(stored, key=lambda each: each.key.name):
             grouped[each.record.history].append(each)
         for history, those in sorted(grouped.items()):
-            records = real(those, live)
+            records = one_per_state(those, current_ids)
             self._of_history[history] = [FileState.of_record(each) for each in records]
-            is_deleted = records and history not in present_histories
+            is_deleted = records and history not in current_histories
             if is_deleted and is_at_or_below(records[0].record.path, top.path):
                 self._deleted[records[0].record.path].append((history, records[0]))
         for files in self._deleted.values():
             files.sort(key=lambda file: file[1].record.ended_by.time, reverse=True)
 
-    async def _present(self, entry: Entry) -> Present | None:
+    async def _read_current(self, entry: Entry) -> CurrentFile | None:
         asked: object = self._store
         if not keeps_origins(asked):
             return None
         try:
             with renewed_deadline(self._run.now()):
-                snapshot, text = await read_with_origin(asked, self._run, entry.key, 0, 0)
+                found = await read_current(self._store, self._run, entry.key, 0, 0)
         except AgentMemoryFileNotFoundError:
             return None
         except AgentMemoryError as error:
             self.unreadable[entry.key.path] = error.args[0]
             return None
-        return Present(entry.key, snapshot.etag, snapshot.size, entry.modified, Origin.parse(text))
+        return replace(found, modified=entry.modified)
 
     def of(self, path: str) -> Timeline:
         """The timeline of one name."""
-        return self._of(path, self.present.get(path))
+        return self._of(path, self.current.get(path))
 
     def of_deleted(self, path: str) -> Timeline:
         """The timeline of the deleted files with one name."""
         return self._of(path, None)
 
-    def _of(self, path: str, present: Present | None) -> Timeline:
+    def _of(self, path: str, current: CurrentFile | None) -> Timeline:
         changes: list[Change] = []
         renames: list[Rename] = []
         of_latest = 0
-        for history, deletion, states in self._files_with_name(path, present):
+        for history, deletion, states in self._files_with_name(path, current):
             if not changes:
-                renames = list(_renames(states, self._linked.get(history or "", ()), 1 if deletion else 0))
+                renames = list(_renames(states, self._linked.get(history, ()), 1 if deletion else 0))
             changes += [deletion] if deletion else []
             changes += _changes(states)
             of_latest = of_latest or len(changes)
-        return Timeline(path, present, changes, renames, of_latest, self._moves(path, changes[of_latest - 1].by))
+        return Timeline(path, current, changes, renames, of_latest, self._moves(path, changes[of_latest - 1].by))
 
     def _moves(self, path: str, created_by: MadeBy | None) -> list[MadeBy]:
         since = created_by.time if created_by else 0.0
@@ -224,15 +210,15 @@ class Timelines:
         return [link.by for link in directories if link.by.time >= since]
 
     def _files_with_name(
-        self, path: str, present: Present | None
-    ) -> Iterator[tuple[str | None, Change | None, list[FileState]]]:
+        self, path: str, current: CurrentFile | None
+    ) -> Iterator[tuple[str, Change | None, list[FileState]]]:
         """The history, the deletion and the states of each file that has or had a name, the latest first."""
-        if present:
-            history = present.origin.history if present.origin else None
-            yield history, None, _chain(FileState.of_present(present), self._of_history.get(history or "", ()))
+        if current:
+            history = current.origin.history
+            yield history, None, _chain(FileState.of_current(current), self._of_history.get(history, ()))
         for history, last in self._deleted.get(path, ()):
             states = self._of_history[history]
-            is_known = last.record.next is None  # else the state that replaced it is not there
+            is_known = last.record.next is None  # otherwise its successor is missing
             by = last.record.ended_by if is_known else None
             yield history, Change(by, None, states[0], is_known), _chain(states[0], states[1:])
 

@@ -1,11 +1,17 @@
-"""What an undo takes back, and its result; `agent_memory.core.versions.undo_plan` finds the steps."""
+"""The selection, the steps and the result of an undo, and the appends that an audit log recorded.
+
+`agent_memory.core.versions.undo_plan` finds the steps.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from agent_memory.backend import ETag
 from agent_memory.core.actor import Actor
@@ -15,6 +21,8 @@ from agent_memory.errors import without_top
 Action: TypeAlias = Literal["restore", "delete", "cut", "rename"]
 Range: TypeAlias = tuple[int, int]
 """The bytes from the first position up to, but without, the second."""
+_SEPARATORS: Final = (b"", b"\n", b"\r\n")
+"""The bytes before an append that count as its separator: no digest proves one, so only the end of a line does."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +32,7 @@ class Selection:
     Attributes:
         actor: the actor that they were called for.
         tool_call_id: the tool call that they were part of.
-        since: when the first of them began, in POSIX seconds.
+        since: the earliest start of an operation, in POSIX seconds.
     """
 
     actor: str | None = None
@@ -94,7 +102,7 @@ class Undone(NamedTuple):
             before; "cut": the appended bytes were taken out; "rename": the file has its earlier name again.
         version: the id of the restored version.
         new_path: the earlier name, if it is another one.
-        cut_bytes: how many appended bytes were taken out, of the present file or of the restored version.
+        cut_bytes: the number of appended bytes that were taken out, of the current file or of the restored version.
     """
 
     path: str
@@ -105,7 +113,7 @@ class Undone(NamedTuple):
 
 
 class Left(NamedTuple):
-    """A file with changes that were not undone, and why."""
+    """A file with changes that were not undone, and the reason."""
 
     path: str
     reason: str
@@ -122,14 +130,14 @@ class Step(NamedTuple):
     """A planned step, for the state of the file that was read.
 
     Attributes:
-        undone: what it does.
-        expected: the etag of the present file; None if it is deleted.
+        undone: its effect.
+        etag: the etag of the current file; None if it is deleted.
         state: the id of its state, "" if it has none; None if it is deleted.
         cut: the ranges of bytes to take out, in order.
     """
 
     undone: Undone
-    expected: ETag | None
+    etag: ETag | None
     state: str | None
     cut: tuple[Range, ...] = ()
 
@@ -140,3 +148,67 @@ class Step(NamedTuple):
             path=without_top(self.undone.path, top), new_path=new_path and without_top(new_path, top)
         )
         return self._replace(undone=undone)
+
+
+class AppendedRange(NamedTuple):
+    """The bytes ``[start:end]`` of a file, with the separator before them, and the append that wrote them."""
+
+    start: int
+    end: int
+    by: MadeBy
+
+
+def attribute_appends(data: bytes, start: int, appends: Iterable[RecordedAppend]) -> tuple[list[AppendedRange], bool]:
+    """Return the appends that wrote the bytes from ``start`` on, and whether they are all of these bytes.
+
+    An append counts only if its recorded digest is that of the bytes at its place.
+    """
+    by_place: dict[int, list[RecordedAppend]] = defaultdict(list)
+    for each in sorted(appends, key=lambda each: each.by.time, reverse=True):
+        by_place[each.end - each.size].append(each)
+    places = sorted(by_place)
+    found: list[AppendedRange] = []
+    is_all, at = True, start
+    while at < len(data):
+        beginnings = (at + len(text) for text in _SEPARATORS if data.startswith(text, at))
+        here = (each for place in beginnings for each in by_place.get(place, ()))
+        match = next((each for each in here if at < each.end <= len(data) and _is_there(data, each)), None)
+        if match is None:
+            is_all = False
+            later = bisect_right(places, at)
+            at = places[later] if later < len(places) else len(data)
+        else:
+            found.append(AppendedRange(at, match.end, match.by))
+            at = match.end
+    return found, is_all
+
+
+def _is_there(data: bytes, append: RecordedAppend) -> bool:
+    return append.is_of(hashlib.sha256(data[append.end - append.size : append.end]).hexdigest())
+
+
+def without_ranges(data: bytes, ranges: Iterable[Range]) -> bytes:
+    """Return content without some of its ranges, which are in order.
+
+    If this would join two lines, the end of the line that was taken out stays.
+    """
+    kept = bytearray()
+    at = 0
+    for start, end in _joined(ranges):
+        kept += data[at:start]
+        ending = next((text for text in (b"\r\n", b"\n") if data.endswith(text, start, end)), b"")
+        if kept and not kept.endswith(b"\n") and end < len(data) and not data.startswith((b"\n", b"\r\n"), end):
+            kept += ending
+        at = end
+    return bytes(kept + data[at:])
+
+
+def _joined(ranges: Iterable[Range]) -> list[Range]:
+    """Join ranges that follow each other without a gap."""
+    joined: list[Range] = []
+    for start, end in ranges:
+        if joined and joined[-1][1] == start:
+            joined[-1] = joined[-1][0], end
+        else:
+            joined.append((start, end))
+    return joined

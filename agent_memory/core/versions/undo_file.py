@@ -1,8 +1,8 @@
 """`FileUndo`: the steps that take changes of one file back.
 
-It follows the changes back while they are among those to undo, with everything that was appended in between, and stops
-at the first change or append by another operation. The state where it stops is restored, without what the operations
-to undo appended to it.
+It follows the changes back while they are selected, together with the appends between them. It stops at the first
+change or append by another operation. The state at this point is restored, without the bytes that selected operations
+appended to it.
 """
 
 from __future__ import annotations
@@ -12,11 +12,20 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from agent_memory.backend import Backend, ETag
-from agent_memory.core.versions.attribution import AppendedRange, attributed, without
 from agent_memory.core.versions.history import Histories
 from agent_memory.core.versions.origin import MadeBy
 from agent_memory.core.versions.timeline import Change, FileState, Rename, Timeline, Timelines
-from agent_memory.core.versions.undo import Range, RecordedAppend, RecordedAppends, Selection, Step, Undone
+from agent_memory.core.versions.undo import (
+    AppendedRange,
+    Range,
+    RecordedAppend,
+    RecordedAppends,
+    Selection,
+    Step,
+    Undone,
+    attribute_appends,
+    without_ranges,
+)
 from agent_memory.errors import FileTooLargeError
 from agent_memory.key import Key, is_at_or_below
 from agent_memory.runtime.run import Run
@@ -28,7 +37,7 @@ _NOT_IN_LOG: Final = "something was appended, and the audit log does not tell by
 
 
 class UndoContext(NamedTuple):
-    """What all files of one undo have in common.
+    """The facts that all files of one undo share.
 
     Attributes:
         store: the storage, not a `VersionedStore`.
@@ -48,17 +57,17 @@ class UndoContext(NamedTuple):
 
 
 class LeftError(Exception):
-    """The file stays as it is, for the reason that is the argument."""
+    """The file stays as it is; the argument is the reason."""
 
 
 class _Outcome(NamedTuple):
-    """What an undo makes of a file.
+    """The result of an undo for a file.
 
     Attributes:
         taken: the number of changes that it takes back.
         state: the state that it returns to; None if there is no file.
         ranges: the bytes of this state that it takes out.
-        reason: why changes that are to be undone stay; None if none stays.
+        reason: the reason for which selected changes stay; None if none stays.
     """
 
     taken: int
@@ -82,20 +91,20 @@ class FileUndo:
     def __init__(self, context: UndoContext, timelines: Timelines, timeline: Timeline) -> None:
         self.steps: list[Step] = []
         self._context = context
-        self._present_files = timelines.present
+        self._current_files = timelines.current
         self._timeline = timeline
         self._selection = context.selection
         self._contents: dict[tuple[str, str], bytes | None] = {}
-        self._etag: ETag | None = timeline.present and timeline.present.etag
+        self._etag: ETag | None = timeline.current.snapshot.etag if timeline.current else None
         self._last = timeline.of_latest if self.moves_away else len(timeline.changes)
 
     @property
     def moves_away(self) -> bool:
-        """Whether the present file gets its earlier name back."""
-        return self._timeline.present is not None and self._name_before(0)[0] != self._timeline.path
+        """Whether the current file gets its earlier name back."""
+        return self._timeline.current is not None and self._name_before(0)[0] != self._timeline.path
 
     async def plan(self) -> str | None:
-        """Plan the steps; return why changes that are to be undone stay, or None if none stays.
+        """Plan the steps; return the reason for which selected changes stay, or None if none stays.
 
         Raises:
             LeftError: the file stays as it is.
@@ -106,7 +115,7 @@ class FileUndo:
         if outcome.is_change:
             await self._refuse_foreign_content()
             await self._plan_content(outcome)
-        reason = self._plan_name(outcome.taken) if outcome.state and self._timeline.present else None
+        reason = self._plan_name(outcome.taken) if outcome.state and self._timeline.current else None
         return outcome.reason or reason
 
     async def _outcome(self, start: int) -> _Outcome:
@@ -129,7 +138,7 @@ class FileUndo:
         return _Outcome(len(changes) - start, None)
 
     def _reason_here(self, change: Change, by_others: Sequence[MadeBy | None], is_all: bool) -> str | None:
-        """Why a change where an undo stops, or an append after it, stays although it is to be undone."""
+        """The reason for which a selected change, or append to it, stays where the undo stops; None if none stays."""
         if change.made and not is_all and self._may_have_changed(change.made):
             return _NO_LOG if self._context.appends is None else _NOT_IN_LOG
         if change.by in self._selection and not (change.made and change.made.is_made_by_append):
@@ -137,7 +146,7 @@ class FileUndo:
         return None
 
     def _reason_before(self, number: int) -> str | None:
-        """Why changes before the one where an undo stops stay although they are to be undone."""
+        """The reason for which selected changes before the one where the undo stops stay; None if none stays."""
         changes, appends = self._timeline.changes, self._context.appends
         earlier = changes[number + 1 : self._last]
         states = [each.made for each in earlier if each.made]
@@ -152,7 +161,7 @@ class FileUndo:
         return _NOT_IN_LOG if any(each.by in self._selection for each in unversioned) else None
 
     def _may_have_changed(self, state: FileState) -> bool:
-        """Whether an operation that is to be undone may have appended to a state."""
+        """Whether a selected operation may have appended to a state."""
         return self._selection.since is None or state.last_changed >= self._selection.since
 
     async def _appended(self, state: FileState | None) -> tuple[list[AppendedRange], bool]:
@@ -166,7 +175,7 @@ class FileUndo:
         data = await self._content(state) if recorded else None
         if data is None:
             return first, False
-        found, is_all = attributed(data, state.made_size, recorded)
+        found, is_all = attribute_appends(data, state.made_size, recorded)
         return [*first, *found], is_all
 
     def _recorded(self, state: FileState) -> Sequence[RecordedAppend]:
@@ -190,16 +199,16 @@ class FileUndo:
         return self._contents[name]
 
     async def _read(self, state: FileState) -> bytes:
-        if state.kept:
-            return await self._context.histories.content_of(state.kept)
-        present = self._present_files[state.path]
-        whole = await self._context.run.call(self._context.store.read, present.key, None, None, present.etag)
-        if present is self._timeline.present:
+        if state.stored:
+            return await self._context.histories.content_of(state.stored)
+        current = self._current_files[state.path]
+        whole = await self._context.run.call(self._context.store.read, current.key, None, None, current.snapshot.etag)
+        if current is self._timeline.current:
             self._etag = whole.etag  # local disk takes that of a whole read
         return whole.data
 
     async def _reason_after_an_undo(self, reason: str) -> str | None:
-        """Why changes stay, if the last change was an undo of the selected ones; else the given reason."""
+        """The reason for which changes stay after an earlier undo of them; the given reason if there was none."""
         if len(self._timeline.changes) < 2:
             return reason
         earlier = await self._outcome(1)
@@ -213,13 +222,13 @@ class FileUndo:
         if state.size > outcome.state.size:
             return False
         content, before = await self._content(state), await self._content(outcome.state)
-        return content is not None and before is not None and content == without(before, outcome.ranges)
+        return content is not None and before is not None and content == without_ranges(before, outcome.ranges)
 
     async def _refuse_foreign_content(self) -> None:
-        present = self._timeline.present
-        if present and present.origin:
-            data = await self._content(FileState.of_present(present))
-            if data is not None and not present.origin.is_of(data):
+        current = self._timeline.current
+        if current and current.origin.id:
+            data = await self._content(FileState.of_current(current))
+            if data is not None and not current.origin.is_of(data):
                 raise LeftError(_BY_ANOTHER_PROGRAM)
 
     def _refuse_renamed(self) -> None:
@@ -228,35 +237,35 @@ class FileUndo:
                 raise LeftError(f"renamed since by {by.actor!r}" if by.actor else "renamed since")
 
     async def _plan_content(self, outcome: _Outcome) -> None:
-        path, present, state = self._timeline.path, self._timeline.present, outcome.state
+        path, current, state = self._timeline.path, self._timeline.current, outcome.state
         if state is None:
-            if present:
+            if current:
                 self._refuse_renamed()
                 self._add(Undone(path, "delete"))
         elif not outcome.taken:
             await self._plan_step(Undone(path, "cut"), state, outcome)
         else:
-            name = path if present else self._name_before(outcome.taken)[0]
+            name = path if current else self._name_before(outcome.taken)[0]
             if not self._is_below_top(name):
                 raise LeftError(_OUTSIDE)
-            there = self._present_files.get(name)
-            if there is None or not await self._is_as(FileState.of_present(there), outcome):
+            there = self._current_files.get(name)
+            if there is None or not await self._is_as(FileState.of_current(there), outcome):
                 new_path = None if name == path else name
                 await self._plan_step(Undone(path, "restore", state.id, new_path), state, outcome)
 
     async def _plan_step(self, undone: Undone, state: FileState, outcome: _Outcome) -> None:
         if outcome.ranges:
             data = await self._content(state) or b""
-            undone = undone._replace(cut_bytes=len(data) - len(without(data, outcome.ranges)))
+            undone = undone._replace(cut_bytes=len(data) - len(without_ranges(data, outcome.ranges)))
         self._add(undone, outcome.ranges)
 
     def _add(self, undone: Undone, cut: tuple[Range, ...] = ()) -> None:
-        present = self._timeline.present
-        state = None if present is None else present.origin.id if present.origin else ""
+        current = self._timeline.current
+        state = current.origin.id if current else None
         self.steps.append(Step(undone, self._etag, state, cut))
 
     def _plan_name(self, taken: int) -> str | None:
-        """Plan to give the file its earlier name; return why renames that are to be undone stay."""
+        """Plan to give the file its earlier name; return the reason for which selected renames stay."""
         path = self._timeline.path
         name, rest = self._name_before(taken)
         if name != path:
@@ -276,7 +285,7 @@ class FileUndo:
         return is_at_or_below(name, self._context.top.path)
 
     def _name_before(self, taken: int) -> tuple[str, Sequence[Rename]]:
-        """The file's name before the renames that are to be undone, and the other renames."""
+        """The file's name before the selected renames, and the other renames."""
         if taken >= self._timeline.of_latest:
             return self._timeline.path, ()  # the undo goes back to an earlier file with this name
         return self._earlier_name(self._timeline.path, self._timeline.renames, taken)
@@ -290,7 +299,7 @@ class FileUndo:
 
 
 def _refuse_redacted(state: FileState | None) -> None:
-    if state and state.kept and state.kept.record.reason is not None:
+    if state and state.stored and state.stored.record.reason is not None:
         raise LeftError("the version before was redacted")
 
 

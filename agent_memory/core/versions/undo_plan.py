@@ -69,8 +69,8 @@ class Plan:
                 self.left.append(Left(link.target, f"a directory that was renamed from {link.source!r}"))
 
     def _leave_taken_names(self) -> None:
-        """Put the steps in an order in which each name is free; leave the files for which there is none."""
-        names = _Names(self._timelines.present)
+        """Order the steps so that each name is free when it is needed; leave the files without such an order."""
+        names = _Names(self._timelines.current)
         waiting = sorted(self.steps, key=lambda step: step.undone.action != "delete")
         self.steps = []
         while waiting:
@@ -91,7 +91,7 @@ class Plan:
 def _needed(step: Step) -> str | None:
     """The name that has to be free for a step."""
     undone = step.undone
-    return undone.new_path or (undone.path if undone.action == "restore" and step.expected is None else None)
+    return undone.new_path or (undone.path if undone.action == "restore" and step.etag is None else None)
 
 
 class _Names:
@@ -115,7 +115,7 @@ class _Names:
             self.add(needed)
 
     def taken(self, path: str | None) -> str | None:
-        """Why a file cannot get a name; None if it can."""
+        """The reason for which a file cannot get a name; None if it can."""
         if path is None:
             return None
         if path in self._files or self._directories[path] > 0:

@@ -17,7 +17,7 @@ from agent_memory.core.flows import Effect
 from agent_memory.core.precondition import SHA256
 from agent_memory.core.versions.history import Histories
 from agent_memory.core.versions.origin import MadeBy, Origin
-from agent_memory.core.versions.states import Kept
+from agent_memory.core.versions.states import StoredRecord
 from agent_memory.core.versions.store import VersionedStore
 from agent_memory.errors import AgentMemoryError
 from agent_memory.key import Key
@@ -95,11 +95,11 @@ async def _play(random: Random, schedule: Schedule, store: SimulatedStore) -> No
     await asyncio.sleep(_AFTERWARDS)  # all requests in the network arrive
     calm = ObjectStoreBackend(ComposingClient(store, random, _CALM), writer=Writer(), jitter=random.random)
     histories = Histories(calm, SimulatedRun(random), None, _SECRET)
-    chain = await histories.chain(_KEY)
-    found: dict[str, list[tuple[Kept, Content]]] = defaultdict(list)
-    for each in sorted(chain.kept, key=lambda kept: kept.is_second):
+    states = await histories.states(_KEY)
+    found: dict[str, list[tuple[StoredRecord, Content]]] = defaultdict(list)
+    for each in sorted(states.records, key=lambda stored: stored.is_second):
         found[each.record.id].append((each, await histories.content_of(each)))
-    schedule.faults += _judged(found, store, chain.live.id if chain.live else None)
+    schedule.faults += _judged(found, store, states.current.origin.id if states.current else None)
 
 
 @dataclass
@@ -139,21 +139,23 @@ class _VersionedWriter:
         return await flows.write(store, store.run, _KEY, line, SHA256(hashlib.sha256(old).hexdigest()))
 
 
-def _judged(found: Mapping[str, list[tuple[Kept, Content]]], store: SimulatedStore, live: str | None) -> Iterator[str]:
+def _judged(
+    found: Mapping[str, list[tuple[StoredRecord, Content]]], store: SimulatedStore, current: str | None
+) -> Iterator[str]:
     objects = [state for name, state in store.states if name == _KEY.storage]
     states = _states(objects)
     present = objects[-1].data if objects and objects[-1] else b""
     everything = [present, *(content for those in found.values() for _, content in those)]
     repeated = {state.origin.history for state in states.values() if len(state.contents) > 1}
     for id_, state in states.items():
-        if id_ != live and state.origin.history not in repeated:
+        if id_ != current and state.origin.history not in repeated:
             yield from _lost(id_, state, found.get(id_, []), everything)
         if id_ in found and not {content for _, content in found[id_]} <= set(state.contents):
             yield f"the version {id_} never had the content {[content for _, content in found[id_]]}"
     for id_ in found.keys() - states.keys():
         yield f"the version {id_} never was a state"
-    if live in found:
-        yield f"the present state {live} is an earlier version too"
+    if current in found:
+        yield f"the current state {current} is an earlier version too"
     for history in {state.origin.history for state in states.values()} - repeated:
         those = {id_: states[id_] for id_ in found if id_ in states and states[id_].origin.history == history}
         in_order = [*those] == sorted(those, key=[*states].index, reverse=True)
@@ -170,7 +172,9 @@ def _forked(those: Mapping[str, _State]) -> bool:
     )
 
 
-def _lost(id_: str, state: _State, those: list[tuple[Kept, Content]], everything: list[Content]) -> Iterator[str]:
+def _lost(
+    id_: str, state: _State, those: list[tuple[StoredRecord, Content]], everything: list[Content]
+) -> Iterator[str]:
     """What is missing or wrong in the version of a state, or in the versions of its contents if it is no version.
 
     A store compares contents: a change of one state also replaces another one with the same bytes (docs/s3.md), and its
@@ -179,11 +183,11 @@ def _lost(id_: str, state: _State, those: list[tuple[Kept, Content]], everything
     contents = [content for _, content in those] or everything
     if any(not any(each.startswith(content) for each in contents) for content in state.contents):
         yield f"the versions of the state {id_} by {state.origin.by} contain {contents} instead of {state.contents}"
-    for kept, _ in those[:1]:
-        if kept.record.made_by != state.origin.by:
-            yield f"the version {id_} was made by {state.origin.by}, not by {kept.record.made_by}"
-        if None not in state.ended_by and kept.record.ended_by not in state.ended_by:
-            yield f"the version {id_} was ended by {state.ended_by}, not by {kept.record.ended_by}"
+    for stored, _ in those[:1]:
+        if stored.record.made_by != state.origin.by:
+            yield f"the version {id_} was made by {state.origin.by}, not by {stored.record.made_by}"
+        if None not in state.ended_by and stored.record.ended_by not in state.ended_by:
+            yield f"the version {id_} was ended by {state.ended_by}, not by {stored.record.ended_by}"
 
 
 def _states(objects: list[Object | None]) -> dict[str, _State]:

@@ -25,7 +25,7 @@ def opened(root: Root, versions: VersionLimits | None = ON, **options: Any) -> A
 
 
 def contents(memory: AgentMemory, path: str) -> list[str]:
-    """The contents of a file's versions, oldest first, with the present one."""
+    """The contents of a file's versions, oldest first, with the current one."""
     found = memory.versions.list(path)
     return [memory.read(path) if each.ended_by is None else memory.versions.read(path, each.id) for each in found][::-1]
 

@@ -168,7 +168,7 @@ def test_the_newest_of_many_versions_need_one_listing_and_no_other_record(
     found = memory.versions.list("a", limit=20)
     assert [each.number for each in found[1:]] == list(range(count - 1, count - 20, -1))
     assert counts["list"] == 1
-    assert counts["read"] <= 19 + 2, "the records that are returned, the settings, and the present file"
+    assert counts["read"] <= 19 + 2, "the records that are returned, the settings, and the current file"
 
 
 def _counting(counts: Counter[str], name: str, verb: Callable[..., Any]) -> Callable[..., Any]:

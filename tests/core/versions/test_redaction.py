@@ -181,7 +181,7 @@ def leave_record(memory: AgentMemory, path: str) -> None:
 
     async def stop(*arguments: Any) -> Any:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(store.VersionedStore, "_written", refuse)
+            patch.setattr(store.VersionedStore, "_write", refuse)
             return await kept(*arguments)
 
     async def refuse(*_: object) -> None:
@@ -315,7 +315,7 @@ def test_a_storage_that_may_keep_copies_redacts_nothing(tmp_path: Path) -> None:
         memory.write("a", "2")
         version = memory.versions.list("a")[1].id
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("agent_memory.core.versions.redacting.erases", lambda _: False)
+            patch.setattr("agent_memory.core.versions.redact.erases", lambda _: False)
             with pytest.raises(UnsupportedOperationError, match="keeps nothing"):
                 memory.versions.redact("a", version, reason="x")
         assert contents(memory, "a") == ["1", "2"]

@@ -101,17 +101,17 @@ def test_a_rename_with_an_unknown_outcome_keeps_its_record(
 def test_a_write_goes_over_a_file_that_another_writer_creates_meanwhile(
     memory: AgentMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    live = store.VersionedStore._live
+    current = store.VersionedStore._current
 
     async def late(self: Any, *arguments: Any) -> Any:
         try:
-            return await live(self, *arguments)
+            return await current(self, *arguments)
         except AgentMemoryFileNotFoundError:
             monkeypatch.undo()
             memory.create("a", "of another writer")
             raise
 
-    monkeypatch.setattr(store.VersionedStore, "_live", late)
+    monkeypatch.setattr(store.VersionedStore, "_current", late)
     memory.write("a", "mine")
     assert contents(memory, "a") == ["of another writer", "mine"]
 
@@ -130,15 +130,15 @@ def test_both_files_of_a_rename_that_others_interrupted_keep_what_was_appended(
     memory: AgentMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The rename copies the file; another actor appends to the file and to the copy; both stay."""
-    copied = tree_flows._copied
+    copy = tree_flows._copy
 
     async def copied_slowly(*arguments: Any) -> Any:
-        result = await copied(*arguments)
+        result = await copy(*arguments)
         for path in ("a", "b"):
             memory.acting_as("bob").append(path, f"appended to {path}\n")
         return result
 
-    monkeypatch.setattr(tree_flows, "_copied", copied_slowly)
+    monkeypatch.setattr(tree_flows, "_copy", copied_slowly)
     monkeypatch.setattr(store, "moves_files", lambda _: False)
     memory.write("a", "one\n")
     with pytest.raises(ConflictError, match="changed during the rename"):
@@ -149,7 +149,7 @@ def test_both_files_of_a_rename_that_others_interrupted_keep_what_was_appended(
     assert contents(memory, "a") == ["one\nappended to a\n", "later"]
     assert contents(memory, "b")[-2:] == ["one\nappended to b\n", "later"]
     memory.delete("b")
-    monkeypatch.setattr(tree_flows, "_copied", copied)
+    monkeypatch.setattr(tree_flows, "_copy", copy)
     memory.rename("a", "b")
     assert {"one\nappended to a\n", "one\nappended to b\n", "later"} == {
         *contents(memory, "a"),

@@ -15,7 +15,7 @@ from agent_memory import (
     VersionLimits,
 )
 from agent_memory.backend import Key
-from agent_memory.core.versions.links import Links
+from agent_memory.core.versions.archive import Archive
 from agent_memory.core.versions.origin import Origin
 from agent_memory.core.versions.record import LAST_BYTES, Name, records_of
 from agent_memory.core.versions.retention import expired
@@ -65,7 +65,7 @@ def test_forgetting_one_file_leaves_the_history_of_another_that_was_to_be_rename
     memory.write("a", "one")
     memory.write("a", "two")
     with monkeypatch.context() as patched:
-        patched.setattr(Links, "moving", interrupted)
+        patched.setattr(Archive, "using_link", interrupted)
         with pytest.raises(OutcomeUnknownError):
             memory.rename("a", "b")
     memory.write("b", "other")

@@ -18,8 +18,11 @@ from agent_memory import (
     InvalidContentError,
     ReadError,
 )
-from agent_memory.backend import Key
-from agent_memory.runtime.run import step
+from agent_memory.backend import Backend, Key
+from agent_memory.core.flows import Effect
+from agent_memory.core.operation import Call
+from agent_memory.core.versions.store import VersionedStore
+from agent_memory.runtime.run import Run, step
 from tests.core.versions.helpers import ON, contents, digest, opened, operations, records
 from tests.support.servers import Root
 
@@ -190,3 +193,18 @@ def test_a_leftover_of_a_change_that_was_not_made_is_no_version(
     kept = memory.versions.list("a")[1]
     assert (memory.versions.read("a", kept.id), kept.ended_by and kept.ended_by.actor) == ("one+", "bob")
     assert len(memory.versions.list("a")) == 2
+
+
+def test_an_archiving_flow_gets_a_store_that_keeps_versions_and_its_call_stays_as_it_was(memory: AgentMemory) -> None:
+    seen: list[tuple[type, bool]] = []
+
+    async def flow(store: Backend, run: Run, call: Call) -> Effect:
+        seen.append((type(store), run is memory._run))
+        assert call.run is memory._run  # so its hooks run as those of any other call
+        return Effect()
+
+    tree = memory._tree
+    step(tree.operate(memory._run, "write", "a", tree.archiving(flow)))
+    memory.versions.set_limits(None)
+    step(tree.operate(memory._run, "write", "a", tree.archiving(flow)))
+    assert seen == [(VersionedStore, False), (type(tree.backend), True)]

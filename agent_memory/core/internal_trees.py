@@ -26,10 +26,10 @@ _SUBJECTS: Final[Mapping[str, str]] = {
 }
 
 
-def own_tree(name: str, agent: str | None, below: str = "") -> Key:
+def internal_tree(name: str, agent: str | None, below: str = "") -> Key:
     """A tree with data of one agent, or of a tree without agents.
 
-    It is a tree of its own, so that no backend asks for the names above it, which an agent's credentials may not read.
+    It is a separate tree, so that no backend reads the names above it: an agent's credentials may not permit that.
     """
     directory = Key.internal("/".join(filter(None, (name, _NO_AGENT if agent is None else agent, below))))
     return directory.relative_to(directory)
@@ -54,8 +54,7 @@ def about_file(
         changed = kind(f"{what}: {error.args[0]}", path=path)
         changed.__cause__ = error
         return changed
-    error.set_subject(path, what)
-    return error
+    return error.with_subject(path, what)
 
 
 @contextmanager
@@ -64,7 +63,7 @@ def about_callers_file(path: str, what: str) -> Iterator[None]:
     try:
         yield
     except AgentMemoryError as error:
-        told = about_file(error, path, what)
-        if told is error:
+        changed = about_file(error, path, what)
+        if changed is error:
             raise
-        raise told from error
+        raise changed from error

@@ -8,10 +8,10 @@ from typing import NamedTuple, TypeAlias, cast
 from agent_memory.backend import ABSENT, Backend, renewed_deadline
 from agent_memory.core import tree_flows
 from agent_memory.core.flows import erases
-from agent_memory.core.versions.history import Histories, present
+from agent_memory.core.versions.history import Histories
 from agent_memory.core.versions.origin import MadeBy
 from agent_memory.core.versions.record import MOST_REASON, Name, is_link
-from agent_memory.core.versions.states import FileVersion, Kept, rank, real, version_of
+from agent_memory.core.versions.states import CurrentFile, FileVersion, StoredRecord, current_file, one_per_state, rank
 from agent_memory.errors import (
     AgentMemoryFileNotFoundError,
     ConflictError,
@@ -30,7 +30,7 @@ class RedactResult(NamedTuple):
     Attributes:
         path: the file.
         version: the id of the redacted version.
-        still_in: the other versions of the same file, and the present one, that contain the whole content; if the
+        still_in: the other versions of the same file, and the current one, that contain the whole content; if the
             content is over the size of one part (8 MiB, on S3 at least 5 MiB), only those that begin with it. Empty if
             an earlier call erased the content.
         versions_searched: as of `agent_memory.TreeResult`.
@@ -56,14 +56,14 @@ def checked_reason(reason: object) -> str:
 async def redact(
     store: Backend, run: Run, histories: Histories, key: Key, version: str, by: MadeBy, reason: str
 ) -> RedactResult:
-    """Erase all records of a version, under all names of its file, and what the storage keeps of earlier states.
+    """Erase all records of a version, under all names of its file, and the earlier states that the storage keeps.
 
     A record that the redaction began is written first, and becomes the tombstone when all else is erased. So a repeated
-    call finishes a redaction that did not end; after one that ended it erases what was left behind.
+    call finishes a redaction that did not end. After one that ended, it erases the records that were left.
 
     Raises:
         AgentMemoryFileNotFoundError: the file has no earlier version with this id.
-        ConflictError: the version is a present file.
+        ConflictError: the version is a current file.
         UnsupportedOperationError: the storage does not promise that it keeps nothing.
     """
     erase_earlier = _erase_earlier(store, key)
@@ -96,10 +96,10 @@ async def redact(
     return RedactResult(key.path, version, still_in, searched)
 
 
-async def _copies(histories: Histories, file: _File, sought: Kept) -> list[Kept]:
+async def _copies(histories: Histories, file: _File, sought: StoredRecord) -> list[StoredRecord]:
     """The records of the same state under the ids that it had before and after renames by a copy.
 
-    One whose content the sought state does not begin with is another version.
+    A record with a content that the sought state does not begin with is another version.
     """
     ids = [sought.record.id]
     for id_ in ids:  # grows in the loop
@@ -116,22 +116,22 @@ class _File(NamedTuple):
 
     Attributes:
         names: the names, with those that it had before.
-        live: the present states under these names.
+        current: the current states under these names.
         records: the records of the earlier states.
         renamed: the ids of a state before and after a rename by a copy.
     """
 
     names: list[str]
-    live: list[FileVersion]
-    records: list[Kept]
+    current: list[CurrentFile]
+    records: list[StoredRecord]
     renamed: list[tuple[str, str]]
 
     @staticmethod
     async def of_version(store: Backend, run: Run, histories: Histories, key: Key, version: str) -> _File:
         """Read the file that had a version; raises `AgentMemoryFileNotFoundError` if ``key`` never was its name."""
-        live = await present(store, run, key)
-        _refuse_live([live[1]] if live else [], key, version)
-        history = (await histories.of_version(key, version, live))[0].record.history
+        current = await current_file(store, run, key)
+        _refuse_current([current] if current else [], key, version)
+        history = (await histories.records_of_version(key, version, current))[0].record.history
         keys = [entry.key for entry in await histories.entries()]
         in_history = [each for each in keys if (name := Name.parse(each.name)) and name.history == history]
         links = await histories.read_links([each for each in keys if is_link(each.name)])
@@ -144,16 +144,20 @@ class _File(NamedTuple):
             elif link.history is None:
                 moved = [name for name in names if is_at_or_below(name, link.source)]
                 names |= {link.target + name[len(link.source) :]: None for name in moved}
-        found = await run.map(lambda name: present(store, run, histories.key(name)), list(names), tree_flows.AT_ONCE)
-        states = [version for origin, version in filter(None, found) if origin and origin.history == history]
-        _refuse_live(states, key, version)
+
+        async def read(name: str) -> CurrentFile | None:
+            return await current_file(store, run, histories.key(name))
+
+        found = await run.map(read, list(names), tree_flows.AT_ONCE)
+        states = [each for each in filter(None, found) if each.origin.history == history]
+        _refuse_current(states, key, version)
         renamed = [(link.id_before, link.id_after) for link in links if link.id_before and link.id_after]
         return _File(list(names), states, records, renamed)
 
 
-def _refuse_live(states: Iterable[FileVersion], key: Key, version: str) -> None:
-    if any(each.id == version for each in states):
-        raise ConflictError("this version is the present file: replace or delete its content first", path=key.path)
+def _refuse_current(states: Iterable[CurrentFile], key: Key, version: str) -> None:
+    if any(each.origin.id == version for each in states):
+        raise ConflictError("this version is the current file: replace or delete its content first", path=key.path)
 
 
 def _erase_earlier(store: object, key: Key) -> Callable[[Key], Awaitable[int | None]]:
@@ -167,7 +171,7 @@ def _erase_earlier(store: object, key: Key) -> Callable[[Key], Awaitable[int | N
 class _ContentSearch:
     """The search for the content of one record in other states."""
 
-    def __init__(self, store: Backend, run: Run, histories: Histories, sought: Kept) -> None:
+    def __init__(self, store: Backend, run: Run, histories: Histories, sought: StoredRecord) -> None:
         self._store = store
         self._run = run
         self._histories = histories
@@ -176,9 +180,9 @@ class _ContentSearch:
 
     async def containing(self, file: _File, erased: Collection[str]) -> tuple[FileVersion, ...]:
         """Return the states of a file that contain the content and are not erased; an empty content is in none."""
-        states = [(live, self._histories.key(live.path)) for live in file.live]
-        live_ids = [live.id for live in file.live]
-        states += [(version_of(each), each.key) for each in real(file.records, live_ids)]
+        states = [(each.version, each.key) for each in file.current]
+        ids = [each.origin.id for each in file.current]
+        states += [(each.version, each.key) for each in one_per_state(file.records, ids)]
         states = [(version, name) for version, name in states if version.id not in erased]
         states = [(version, name) for version, name in states if version.size >= self._size > 0]
         is_in = self._is_beginning if self._size > self._store.part_bytes else await self._is_inside()
