@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 FindingKind: TypeAlias = Literal[
@@ -21,7 +22,8 @@ class Line(NamedTuple):
         return f"{self.part}:{self.number}" if self.part else "the log"
 
 
-class Finding(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Finding:
     """A line that is not as it was written, or that no checkpoint covers; ``last`` ends a range of lines."""
 
     kind: FindingKind
@@ -33,7 +35,8 @@ class Finding(NamedTuple):
         return f"{self.line}{f' to {self.last}' if self.last else ''}: {self.kind}: {self.detail}"
 
 
-class Verdict(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Verdict:
     """The result of a verification: the findings, and the numbers of records, writers and branches.
 
     A branch is a chain that begins at a record of another one: processes that were restored from one image of a process

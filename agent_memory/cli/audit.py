@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
@@ -88,8 +89,8 @@ def verify_(
     finally:
         location.store.close()
     if settings.json:
-        findings = [finding._asdict() for finding in verdict.findings]
-        show_json({**verdict._asdict(), "findings": findings, "intact": verdict.is_intact})
+        findings = [asdict(finding) for finding in verdict.findings]
+        show_json({**asdict(verdict), "findings": findings, "intact": verdict.is_intact})
     else:
         for line in _lines(verdict.findings, anchored=bool(kept)):
             click.echo(printable(line))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
@@ -124,8 +125,8 @@ def _show_undone(settings: Settings, result: UndoResult, dry_run: bool) -> None:
             {
                 "agent": settings.agent,
                 "dry_run": dry_run,
-                "done": [each._asdict() for each in result.done],
-                "left": [each._asdict() for each in result.left],
+                "done": [asdict(each) for each in result.done],
+                "left": [asdict(each) for each in result.left],
             }
         )
         return

@@ -234,8 +234,7 @@ def _show_limits(settings: Settings, limits: VersionLimits | None) -> None:
 
 
 def _document(version: FileVersion) -> dict[str, Any]:
-    facts = version._asdict().items()
-    return {name: fact._asdict() if isinstance(fact, MadeBy) else fact for name, fact in facts}
+    return asdict(version)
 
 
 def _line(version: FileVersion, path: str) -> str:

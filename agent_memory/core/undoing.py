@@ -32,7 +32,7 @@ async def undo(
     if plan is None:
         return UndoResult((), ())
     done: list[Undone] = []
-    left = [Left(without_top(path, tree.top.path), reason) for path, reason in plan.left]
+    left = [replace(each, path=without_top(each.path, tree.top.path)) for each in plan.left]
     stopped = set[str]()
     made: dict[str, ETag | None] = {}
     for step in plan.steps:
@@ -69,9 +69,10 @@ async def _reason_to_leave(tree: Tree, run: Run, step: Step, made: dict[str, ETa
 
 
 async def _make(tree: Tree, run: Run, step: Step) -> ETag | None:
-    path, action, version, new_path, _ = step.undone
+    undone = step.undone
+    path, action, new_path = undone.path, undone.action, undone.new_path
     if action == "restore":
-        result = await tree.restore(run, new_path or path, version or "", step.etag or ABSENT, step.cut, path)
+        result = await tree.restore(run, new_path or path, undone.version or "", step.etag or ABSENT, step.cut, path)
         return None if new_path else result.etag
     etag = cast(ETag, step.etag)  # the other steps are those of a current file
     if action == "rename":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Final, TypeVar
 
@@ -73,7 +74,7 @@ class VersionedTree(Scope):
         return self._seen_versions(await self._of_histories(run, "versions", path, found, directory=not path))
 
     def _seen_versions(self, versions: Iterable[FileVersion]) -> tuple[FileVersion, ...]:
-        return tuple(each._replace(path=without_top(each.path, self.top.path)) for each in versions)
+        return tuple(replace(each, path=without_top(each.path, self.top.path)) for each in versions)
 
     def _shows(self, top: Key, path: str) -> bool:
         """Whether a file is below a directory and not hidden."""
@@ -173,7 +174,7 @@ class VersionedTree(Scope):
         await self.operate(run, "redact", path, flow)
         found = results[0]
         path = without_top(found.path, self.top.path)
-        return found._replace(path=path, still_in=self._seen_versions(found.still_in))
+        return replace(found, path=path, still_in=self._seen_versions(found.still_in))
 
     async def plan_undo(self, run: Run, selection: Selection, appends: RecordedAppends | None) -> Plan | None:
         """Plan an undo for all files; None if the store never kept versions."""

@@ -8,7 +8,7 @@ import json
 import secrets
 import time
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from typing import Final
 
 from agent_memory.backend import ORIGIN_BYTES
 from agent_memory.core.stored_facts import count, hexadecimal, moment, optional, text
@@ -22,8 +22,12 @@ _FIELDS: Final = 12
 ID = hexadecimal(16)
 HISTORY = hexadecimal(21)
 
+_FACTS: Final = 4
+"""The number of facts of an operation."""
 
-class MadeBy(NamedTuple):
+
+@dataclass(frozen=True, slots=True)
+class MadeBy:
     """The operation that made or ended a version.
 
     Attributes:
@@ -41,14 +45,19 @@ class MadeBy(NamedTuple):
     @staticmethod
     def of(values: object) -> MadeBy:
         """Return the operation that a record names; raises `ValueError` if it names none."""
-        if not isinstance(values, list | tuple) or len(values) != len(MadeBy._fields):
+        if not isinstance(values, list | tuple) or len(values) != _FACTS:
             raise ValueError("not an operation")
         operation, actor, tool_call_id, at = values
         return MadeBy(text(operation), optional(text, actor), optional(text, tool_call_id), moment(at))
 
+    @property
+    def facts(self) -> tuple[str, str | None, str | None, float]:
+        """The stored form."""
+        return self.operation, self.actor, self.tool_call_id, self.time
+
     def shortened(self) -> MadeBy:
         """Return it with texts that fit into an origin."""
-        return self._replace(actor=short(self.actor), tool_call_id=short(self.tool_call_id))
+        return replace(self, actor=short(self.actor), tool_call_id=short(self.tool_call_id))
 
 
 def made_by(operation: Operation) -> MadeBy:
@@ -112,7 +121,7 @@ class Origin:
 
     def to_text(self) -> str:
         """The stored form: a list in JSON, in ASCII without spaces."""
-        by = self.by or (None, None, None, None)
+        by = self.by.facts if self.by else (None,) * _FACTS
         fields = [1, self.id, self.history, self.number, self.previous, *by, self.size, self.salt, self.digest]
         return _ascii(fields)
 

@@ -12,7 +12,7 @@ import json
 import re
 import secrets
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -111,7 +111,9 @@ class Record:
 
     def trailer(self) -> bytes:
         """The bytes that follow the content."""
-        facts = json.dumps({"v": 1, **asdict(self)}).encode()
+        values = ((each.name, getattr(self, each.name)) for each in fields(self))
+        stored = {name: value.facts if isinstance(value, MadeBy) else value for name, value in values}
+        facts = json.dumps({"v": 1, **stored}).encode()
         return b"\n%b\n%08d\n" % (facts, len(facts))
 
     @staticmethod
@@ -199,7 +201,7 @@ class Link(NamedTuple):
 
     def to_bytes(self) -> bytes:
         """The stored form: one line of JSON."""
-        return json.dumps({"v": 1, **self._asdict()}).encode() + b"\n"
+        return json.dumps({"v": 1, **self._asdict(), "by": self.by.facts}).encode() + b"\n"
 
     @staticmethod
     def parse(key: Key, data: bytes) -> Link:

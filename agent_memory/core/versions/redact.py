@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterable
+from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias, cast
 
 from agent_memory.backend import ABSENT, Backend, renewed_deadline
@@ -24,7 +25,8 @@ from agent_memory.runtime.run import Run
 ReadRange: TypeAlias = Callable[[int, int], Awaitable[bytes]]
 
 
-class RedactResult(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class RedactResult:
     """The result of a redaction.
 
     Attributes:

@@ -16,7 +16,8 @@ from agent_memory.key import Key
 from agent_memory.runtime.run import Run
 
 
-class FileVersion(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class FileVersion:
     """One version of a file; `agent_memory.AgentMemory.read_version` returns its content.
 
     Attributes:

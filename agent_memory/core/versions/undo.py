@@ -10,7 +10,7 @@ import math
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from agent_memory.backend import ETag
@@ -93,7 +93,8 @@ class RecordedAppends(NamedTuple):
     unversioned: Mapping[str, Sequence[RecordedAppend]]
 
 
-class Undone(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Undone:
     """One step of an undo.
 
     Attributes:
@@ -112,14 +113,16 @@ class Undone(NamedTuple):
     cut_bytes: int = 0
 
 
-class Left(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Left:
     """A file with changes that were not undone, and the reason."""
 
     path: str
     reason: str
 
 
-class UndoResult(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class UndoResult:
     """The result of an undo: the steps that were made, and the files that were left."""
 
     done: tuple[Undone, ...]
@@ -144,8 +147,8 @@ class Step(NamedTuple):
     def below(self, top: str) -> Step:
         """Return it with paths relative to a directory."""
         new_path = self.undone.new_path
-        undone = self.undone._replace(
-            path=without_top(self.undone.path, top), new_path=new_path and without_top(new_path, top)
+        undone = replace(
+            self.undone, path=without_top(self.undone.path, top), new_path=new_path and without_top(new_path, top)
         )
         return self._replace(undone=undone)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from agent_memory.backend import Backend, ETag
@@ -256,7 +257,7 @@ class FileUndo:
     async def _plan_step(self, undone: Undone, state: FileState, outcome: _Outcome) -> None:
         if outcome.ranges:
             data = await self._content(state) or b""
-            undone = undone._replace(cut_bytes=len(data) - len(without_ranges(data, outcome.ranges)))
+            undone = replace(undone, cut_bytes=len(data) - len(without_ranges(data, outcome.ranges)))
         self._add(undone, outcome.ranges)
 
     def _add(self, undone: Undone, cut: tuple[Range, ...] = ()) -> None:

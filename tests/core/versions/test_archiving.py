@@ -51,8 +51,8 @@ def test_what_a_change_ends_is_kept_with_both_operations(memory: AgentMemory, na
     kind = name.partition(",")[0].removesuffix(" that deletes").removesuffix("_bytes").replace("write_blocks", "write")
     assert kept.made_by
     assert kept.ended_by
-    assert kept.made_by[:3] == ("create", "bob", "call-1")
-    assert kept.ended_by[:3] == (kind, "ann", None)
+    assert kept.made_by.facts[:3] == ("create", "bob", "call-1")
+    assert kept.ended_by.facts[:3] == (kind, "ann", None)
     assert before <= kept.ended_by.time <= time.time()
     assert (kept.path, kept.size, kept.previous, kept.number) == ("d/a.md", 4, None, 0)
     present = [each for each in memory.versions.list("d/a.md") if each.ended_by is None]

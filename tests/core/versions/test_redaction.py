@@ -6,6 +6,7 @@ import itertools
 import json
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -48,9 +49,9 @@ def test_a_tombstone_stays_in_the_place_of_the_content(memory: AgentMemory) -> N
     assert found[0] == third
     assert found[2] == first
     tombstone = found[1]
-    assert tombstone._replace(redacted_by=None, reason=None) == secret._replace(size=0)
+    assert replace(tombstone, redacted_by=None, reason=None) == replace(secret, size=0)
     assert tombstone.redacted_by
-    assert tombstone.redacted_by[:3] == ("redact", "admin", "call-1")
+    assert tombstone.redacted_by.facts[:3] == ("redact", "admin", "call-1")
     assert before <= tombstone.redacted_by.time <= time.time()
     assert tombstone.reason == "a key"
     assert memory.versions.list() == found[1:]

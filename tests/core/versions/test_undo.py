@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -17,6 +18,7 @@ from agent_memory import (
     AgentMemoryError,
     AsyncAgentMemory,
     Left,
+    MadeBy,
     Operation,
     OperationDenied,
     Undone,
@@ -494,7 +496,7 @@ def test_guards_see_each_step_and_may_refuse_it(root: Root) -> None:
     assert kinds == [
         ("versions", "", "ok"), ("delete", "kept", "denied"), ("delete", "new", "ok"), ("restore", "f", "ok"),
     ]  # fmt: skip
-    assert memory.versions.list("f")[0].made_by == ("restore", "admin", None, seen.after[3][0].time)
+    assert memory.versions.list("f")[0].made_by == MadeBy("restore", "admin", None, seen.after[3][0].time)
     with pytest.raises(OperationDenied, match="read-only"):
         raise_first(memory.read_only().versions.undo(actor="admin"))
 
@@ -709,7 +711,7 @@ def test_appends_that_no_digest_proves_are_left(audited: Audited, root: Root) ->
     memory.acting_as("bob").append("own", "b\n")
     memory.forget("nothing")
     audit.flush()
-    assert not_told._replace(path="own") in memory.versions.undo(actor="bob", audit=log).left
+    assert replace(not_told, path="own") in memory.versions.undo(actor="bob", audit=log).left
     assert memory.read("own") == "xb\n"
 
 
