@@ -21,7 +21,7 @@ from agent_memory.backend._attributes import ORIGIN_ATTRIBUTE, keep_attributes
 from agent_memory.errors import OutcomeUnknownError, UnsupportedOperationError
 from agent_memory.key import TEMPORARY_SUFFIX
 from agent_memory_local._descriptor import Descriptor, LockedDescriptor
-from agent_memory_local._locks import Busy, StalePath, close, leave_file, take_file, take_new_file
+from agent_memory_local._locks import Busy, StalePath, close, lock_file, lock_new_file, unlock_file
 from agent_memory_local._modes import set_bits
 
 FILE_MODE = 0o600
@@ -64,7 +64,7 @@ class StagedFile(Uncopied):
         try:
             file = (_nameless(directory.number) if nameless else None) or self._named()
             self._file = LockedDescriptor(file)
-            take_new_file(file, size)
+            lock_new_file(file, size)
         except BaseException as error:
             self.close()
             if isinstance(error, Busy):
@@ -129,7 +129,7 @@ class StagedFile(Uncopied):
                 self._remove_temporary()
         finally:
             if hasattr(self, "_file"):
-                leave_file(self._file.number)
+                unlock_file(self._file.number)
                 del self._file
 
     def _remove_temporary(self) -> None:
@@ -241,7 +241,7 @@ def sweep(directory: int, name: str) -> bool:
     except OSError:
         return False
     try:
-        if not stat.S_ISREG(take_file(file).st_mode):
+        if not stat.S_ISREG(lock_file(file).st_mode):
             return False
         os.unlink(name, dir_fd=directory)
     except (Busy, StalePath, OSError):

@@ -14,7 +14,7 @@ from agent_memory_local._descriptor import Descriptor, LockedDescriptor
 from agent_memory_local._empty_directories import remove_if_empty
 from agent_memory_local._files import StagedFile, read_range
 from agent_memory_local._links import refuse_other_names
-from agent_memory_local._locks import StalePath, leave_file, leave_tree, take_file
+from agent_memory_local._locks import StalePath, lock_file, unlock_file, unlock_tree
 from agent_memory_local._spelling import on_disk
 from agent_memory_local._tree_locks import TreeLocks
 from agent_memory_local._walk import OPEN_FILE_TO_CHANGE, Walker, require_regular
@@ -89,7 +89,7 @@ class LockedPath(Uncopied):
         opened = file if file >= 0 else self._walk_to_file(error, must_exist)
         if opened is not None:
             self._file = LockedDescriptor(opened)
-            self.found = take_file(opened)
+            self.found = lock_file(opened)
             require_regular(self.key, self.found, error)
         elif must_exist:
             raise not_found(self.key)
@@ -196,13 +196,13 @@ class LockedPath(Uncopied):
         """Release the lock of the file, if it is held."""
         if self.found is not None:
             self.found = None
-            leave_file(self.file)
+            unlock_file(self.file)
 
     def release(self) -> None:
         """Release the lock of the tree, if it is held; call it once the remaining work does not depend on paths."""
         if self._tree is not None:
             tree, self._tree = self._tree, None
-            if leave_tree(tree.number):
+            if unlock_tree(tree.number):
                 self._locks.keep(self.key, tree)
 
     def close(self) -> None:

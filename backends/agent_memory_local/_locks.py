@@ -1,15 +1,17 @@
 """Locks without lock files: one on the directory of a tree, and one on each file.
 
-A **tree** is locked by ``flock`` on its directory: shared for a change of a file, exclusive for a move or delete of
-directories. A **file** is locked by an open-file-description lock (Linux since 3.15, macOS) on bytes far beyond any
-content: ``[_FAR + size, end)``, where ``size`` is the size of the file when the lock was taken. A reader therefore need
-not wait: a query of the lock returns the number of settled bytes, even in the middle of an append. Shared locks of a
-tree can overlap without end, so a writer that needs the exclusive lock announces it by a read lock of the second kind
-on the directory; new shared holders stand back while there is one.
+The locks, in the order in which a change takes them:
+
+1. A **tree** is locked by ``flock`` on its directory: shared for a change of a file, exclusive for a move or delete of
+   directories. Shared locks of several writers can overlap without end. So a writer that needs the exclusive lock
+   announces it, by a read lock of the second kind on the directory, and no writer takes a new shared lock meanwhile.
+2. A **file** is locked by an open-file-description lock (Linux since 3.15, macOS) on bytes far beyond any content:
+   ``[_FAR + size, end)``, where ``size`` is the size of the file when it was locked. A reader never waits: a query of
+   the lock returns the number of settled bytes, even in the middle of an append.
 
 Every open file description has its own lock, so threads exclude each other as processes do, and the kernel releases
-the locks of a killed process. Locks are released explicitly: a forked child shares the description, so closing it in
-one process would not release its lock.
+the locks of a killed process. A forked child shares the description, and closing it in one process does not release
+its lock. So locks are released explicitly.
 """
 
 from __future__ import annotations
@@ -26,12 +28,9 @@ from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
-from agent_memory.backend import Deadline, TryLater, current_deadline, may_try_later
+from agent_memory.backend import DEFAULT_SECONDS, Deadline, TryLater, current_deadline, may_try_later
 from agent_memory.errors import FileOperationError
 from agent_memory.key import Key
-
-LOCK_SECONDS = 60.0
-"""The longest time in seconds that a change waits for a lock, unless the caller set a deadline."""
 
 _FAR = 1 << 62
 _BUSY = {errno.EAGAIN, errno.EACCES}
@@ -41,7 +40,7 @@ T = TypeVar("T")
 
 
 class Busy(Exception):
-    """Another holder has the lock; the message names the locked thing."""
+    """Another writer holds the lock; the message names the locked file or tree."""
 
 
 class StalePath(Exception):
@@ -49,21 +48,21 @@ class StalePath(Exception):
 
 
 def retry_while_locked(key: Key, error: type[FileOperationError], attempt: Callable[[], T]) -> T:
-    """Run a change, and retry it with back-off while a lock is taken or the path is stale; a wait holds no lock.
+    """Run a change, and retry it with back-off while a lock is held or the path is stale; a wait holds no lock.
 
     Raises:
-        FileOperationError: of the type ``error``: a lock was taken until the deadline, by default `LOCK_SECONDS`.
-        TryLater: a lock is taken, and the caller can wait without this thread.
+        FileOperationError: of the type ``error``: a lock was held until the deadline, by default `DEFAULT_SECONDS`.
+        TryLater: a lock is held, and the caller can wait without this thread.
     """
     try:
         return attempt()
     except (Busy, StalePath):
         pass  # leave the handler first: an exception keeps the objects of its frames alive, and so their locks
-    return _again_and_again(key, error, attempt)
+    return _retry_until_deadline(key, error, attempt)
 
 
-def _again_and_again(key: Key, error: type[FileOperationError], attempt: Callable[[], T]) -> T:
-    limit = current_deadline() or Deadline(LOCK_SECONDS, time.monotonic() + LOCK_SECONDS)
+def _retry_until_deadline(key: Key, error: type[FileOperationError], attempt: Callable[[], T]) -> T:
+    limit = current_deadline() or Deadline(DEFAULT_SECONDS, time.monotonic() + DEFAULT_SECONDS)
     delay, walks = _SHORTEST, 0
     while True:
         try:
@@ -75,21 +74,21 @@ def _again_and_again(key: Key, error: type[FileOperationError], attempt: Callabl
             if walks > _MOST_WALKS:
                 raise error("its directory kept disappearing; nothing was written", path=key.path) from None
             continue
-        give_up = partial(_too_late, key, error, what)  # outside the handler: see `retry_while_locked`
+        give_up = partial(_timed_out, key, error, what)  # outside the handler: see `retry_while_locked`
         if may_try_later():
-            raise TryLater(LOCK_SECONDS, give_up)
+            raise TryLater(DEFAULT_SECONDS, give_up)
         if time.monotonic() > limit.at:
             raise give_up(limit)
         time.sleep(random.random() * delay)  # noqa: S311 - spreads retries
         delay = min(2 * delay, _LONGEST)
 
 
-def _too_late(key: Key, error: type[FileOperationError], what: str, limit: Deadline) -> FileOperationError:
+def _timed_out(key: Key, error: type[FileOperationError], what: str, limit: Deadline) -> FileOperationError:
     waited = f"waited {limit.seconds:g} s for the lock of {what}, held by another writer"
     return error(f"{waited}; nothing was written", path=key.path)
 
 
-def take_tree(directory: int, kind: int = fcntl.LOCK_EX) -> None:
+def lock_tree(directory: int, kind: int = fcntl.LOCK_EX) -> None:
     """Lock a tree's open directory: ``LOCK_SH`` for a change of a file, ``LOCK_EX`` for a change of directories.
 
     Raises:
@@ -101,22 +100,22 @@ def take_tree(directory: int, kind: int = fcntl.LOCK_EX) -> None:
         raise Busy("the directory tree") from None
 
 
-def ask_for_tree(directory: int) -> None:
-    """Announce, until the directory is closed, that an exclusive lock is wanted: new shared holders stand back."""
-    with suppress(OSError):  # the filesystem has no such locks: then there is no announcement
-        fcntl.fcntl(directory, fcntl.F_OFD_SETLK, _lock(fcntl.F_RDLCK, _FAR))
+def announce_exclusive(directory: int) -> None:
+    """Announce that an exclusive lock is wanted, until the directory is closed; no new shared lock is taken then."""
+    with suppress(OSError):  # a filesystem without such locks has no announcement
+        fcntl.fcntl(directory, fcntl.F_OFD_SETLK, _request(fcntl.F_RDLCK, _FAR))
 
 
-def is_asked_for(directory: int) -> bool:
-    """Whether a writer waits for the exclusive lock of a tree."""
+def is_exclusive_announced(directory: int) -> bool:
+    """Whether a writer has announced the exclusive lock of a tree."""
     try:
-        return fcntl.fcntl(directory, fcntl.F_OFD_GETLK, _ASK_ALL)[_TYPE] != _UNLOCKED
+        return fcntl.fcntl(directory, fcntl.F_OFD_GETLK, _ANNOUNCED_QUERY)[_TYPE] != _UNLOCKED
     except OSError:
         return False
 
 
-def leave_tree(directory: int) -> bool:
-    """Release the lock of a tree, and return whether that succeeded; if not, closing the directory releases it."""
+def unlock_tree(directory: int) -> bool:
+    """Release the lock of a tree; False if that failed, and closing the directory releases it."""
     try:
         fcntl.flock(directory, fcntl.LOCK_UN)
     except OSError:
@@ -124,25 +123,25 @@ def leave_tree(directory: int) -> bool:
     return True
 
 
-def take_file(file: int) -> os.stat_result:
-    """Lock a file open for reading and writing, and return its status.
+def lock_file(file: int) -> os.stat_result:
+    """Lock a file that is open for reading and writing, and return its status.
 
     Raises:
         Busy: another writer holds the lock.
         StalePath: the file was replaced or deleted after it was opened.
     """
-    _set_lock(file, _WHOLE)  # a lock without a size: nothing is being written, and the size is not known yet
+    _set_lock(file, _WHOLE)  # a lock without a size, which is not known yet: nothing is being written
     found = os.fstat(file)
     if found.st_nlink == 0:
-        leave_file(file)
+        unlock_file(file)
         raise StalePath
-    _set_lock(file, _lock(fcntl.F_UNLCK, _FAR - 1, found.st_size + 1))
+    _set_lock(file, _request(fcntl.F_UNLCK, _FAR - 1, found.st_size + 1))
     return found
 
 
-def take_new_file(file: int, size: int) -> None:
-    """Lock a new file of a future ``size`` in bytes, before it gets its name; raises `Busy`."""
-    _set_lock(file, _lock(fcntl.F_WRLCK, _FAR + size))
+def lock_new_file(file: int, size: int) -> None:
+    """Lock a new file, which will have ``size`` bytes, before it gets its name; raises `Busy`."""
+    _set_lock(file, _request(fcntl.F_WRLCK, _FAR + size))
 
 
 def _set_lock(file: int, lock: bytes) -> None:
@@ -154,7 +153,7 @@ def _set_lock(file: int, lock: bytes) -> None:
         raise
 
 
-def leave_file(file: int) -> None:
+def unlock_file(file: int) -> None:
     """Release the lock of a file; if that fails, closing the file releases it."""
     try:
         fcntl.fcntl(file, fcntl.F_OFD_SETLK, _FREE)
@@ -173,31 +172,31 @@ def close(descriptor: int) -> None:
 def settled_size(file: int) -> int | None:
     """The number of settled bytes of an open file while a writer changes it; None if no writer does."""
     try:
-        answer = fcntl.fcntl(file, fcntl.F_OFD_GETLK, _ASK)
+        answer = fcntl.fcntl(file, fcntl.F_OFD_GETLK, _SIZE_QUERY)
     except OSError:
-        return None  # the filesystem has no such locks, and so no changes: `take_file` fails there
+        return None  # a filesystem without such locks has no changes either: `lock_file` fails there
     if answer[_TYPE] == _UNLOCKED:
         return None
     start: int = _LAYOUT.unpack(answer)[_START] - _FAR
     return start if start >= 0 else None  # negative: a lock of another program
 
 
-# struct flock: on Linux the type is first, on macOS the offsets are.
+# In ``struct flock`` Linux has the type first, and macOS the offsets.
 if sys.platform == "darwin":
     _LAYOUT, _START, _TYPE = struct.Struct("qqihh"), 0, slice(20, 22)
 
-    def _lock(kind: int, start: int, length: int = 0) -> bytes:
+    def _request(kind: int, start: int, length: int = 0) -> bytes:
         return _LAYOUT.pack(start, length, 0, kind, os.SEEK_SET)
 
 else:
     _LAYOUT, _START, _TYPE = struct.Struct("hhqqi4x"), 2, slice(0, 2)
 
-    def _lock(kind: int, start: int, length: int = 0) -> bytes:
+    def _request(kind: int, start: int, length: int = 0) -> bytes:
         return _LAYOUT.pack(kind, os.SEEK_SET, start, length, 0)
 
 
 _UNLOCKED = struct.pack("h", fcntl.F_UNLCK)
-_WHOLE = _lock(fcntl.F_WRLCK, _FAR - 1)
-_FREE = _lock(fcntl.F_UNLCK, _FAR - 1)
-_ASK = _lock(fcntl.F_RDLCK, _FAR - 1)
-_ASK_ALL = _lock(fcntl.F_WRLCK, _FAR)
+_WHOLE = _request(fcntl.F_WRLCK, _FAR - 1)
+_FREE = _request(fcntl.F_UNLCK, _FAR - 1)
+_SIZE_QUERY = _request(fcntl.F_RDLCK, _FAR - 1)
+_ANNOUNCED_QUERY = _request(fcntl.F_WRLCK, _FAR)

@@ -1,7 +1,7 @@
 """The shared locks of the trees of one root, each on the tree's own directory.
 
-One open directory per tree is kept for the next change, because opening costs more than locking. It serves only as a
-lock, and only while the tree's name leads to it: a change walks to its own directory from the root.
+One open directory of each tree is kept for the next change, because opening costs more than locking. It serves only as
+a lock, and only while the tree's name leads to it. A change walks to its own directory from the root.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from weakref import WeakSet
 
 from agent_memory.key import Key
 from agent_memory_local._descriptor import LockedDescriptor
-from agent_memory_local._locks import Busy, StalePath, is_asked_for, leave_tree, take_tree
+from agent_memory_local._locks import Busy, StalePath, is_exclusive_announced, lock_tree, unlock_tree
 from agent_memory_local._walk import Walker, segments_of
 
 _MOST_IDLE = 32
 
 
 class TreeLocks:
-    """Takes and keeps shared locks of trees."""
+    """Shared locks of the trees of one root; at most 32 directories are kept open."""
 
     def __init__(self, walker: Walker) -> None:
         self._walker = walker
@@ -31,21 +31,21 @@ class TreeLocks:
 
         Raises:
             AgentMemoryFileNotFoundError: there is no such tree, and ``make`` is false.
-            Busy: another writer moves or deletes directories of the tree, or waits to do so.
-            StalePath: the directory was removed or replaced during the wait.
+            Busy: another writer moves or deletes directories of the tree, or has announced that it will.
+            StalePath: the directory was removed or replaced while it was locked.
         """
         held = self._idle.pop(key.base, None)
         if held is None or not held.is_open():
             held = self._opened(key, make, sync)
-        if is_asked_for(held.number):
+        if is_exclusive_announced(held.number):
             self._idle[key.base] = held
             raise Busy("the directory tree")
         try:
-            take_tree(held.number, LOCK_SH)
+            lock_tree(held.number, LOCK_SH)
             if self._walker.identity(key.base) != held.identity:
                 raise StalePath
         except BaseException:
-            leave_tree(held.number)  # release it now: a traceback may keep the descriptor open
+            unlock_tree(held.number)  # at once, because a traceback may keep the descriptor open
             raise
         return held
 

@@ -33,7 +33,15 @@ from agent_memory.key import Key
 from agent_memory_local._descriptor import LockedDescriptor
 from agent_memory_local._empty_directories import remove_empty, remove_if_empty
 from agent_memory_local._files import sync_written
-from agent_memory_local._locks import Busy, StalePath, ask_for_tree, close, leave_tree, retry_while_locked, take_tree
+from agent_memory_local._locks import (
+    Busy,
+    StalePath,
+    announce_exclusive,
+    close,
+    lock_tree,
+    retry_while_locked,
+    unlock_tree,
+)
 from agent_memory_local._rename import rename_to_free
 from agent_memory_local._scan import scan
 from agent_memory_local._spelling import on_disk
@@ -48,7 +56,7 @@ class DirectoryTree(Uncopied):
 
     Raises:
         AgentMemoryFileNotFoundError: the tree has no directory yet.
-        WriteError: the lock was taken until the deadline, by default `agent_memory_local._locks.LOCK_SECONDS`.
+        WriteError: the lock was held until the deadline, by default `agent_memory.backend.DEFAULT_SECONDS`.
         StalePath: the directory was removed or replaced after it was opened.
     """
 
@@ -58,7 +66,7 @@ class DirectoryTree(Uncopied):
         self._walker = walker
         self._directory = LockedDescriptor(walker.directory(segments_of(key.base), key))
         try:
-            self._take(key)
+            self._lock(key)
         except TryLater as later:
             later.kept = self._directory  # its announcement stays until the next attempt makes its own
             del self._directory  # the traceback keeps this object alive
@@ -67,13 +75,13 @@ class DirectoryTree(Uncopied):
             self._directory.close()
             raise
 
-    def _take(self, key: Key) -> None:
+    def _lock(self, key: Key) -> None:
         directory = self._directory.number
         try:
-            take_tree(directory)
+            lock_tree(directory)
         except Busy:
-            ask_for_tree(directory)
-            retry_while_locked(key, WriteError, lambda: take_tree(directory))
+            announce_exclusive(directory)
+            retry_while_locked(key, WriteError, lambda: lock_tree(directory))
         if self._walker.identity(key.base) != self._directory.identity:
             raise StalePath
 
@@ -99,7 +107,7 @@ class DirectoryTree(Uncopied):
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        leave_tree(self._directory.number)
+        unlock_tree(self._directory.number)
         self._directory.close()
 
 

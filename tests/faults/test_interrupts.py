@@ -44,7 +44,7 @@ on_disk = long_except(_SHORT, "operation", OPERATIONS)
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A short timeout for remaining locks, and no logging."""
-    monkeypatch.setattr(_locks, "LOCK_SECONDS", 2.0)
+    monkeypatch.setattr(_locks, "DEFAULT_SECONDS", 2.0)
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)

@@ -122,7 +122,7 @@ def test_an_async_call_waits_no_longer_than_its_timeout_and_names_the_lock(
     root: Path, monkeypatch: pytest.MonkeyPatch, timeout: float | None
 ) -> None:
     if timeout is None:
-        monkeypatch.setattr(_locks, "LOCK_SECONDS", 0.05)
+        monkeypatch.setattr(_locks, "DEFAULT_SECONDS", 0.05)
     holder = held_by_another_process("file", root / "a" / "log.md")
 
     async def use() -> None:

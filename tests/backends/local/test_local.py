@@ -399,7 +399,7 @@ def test_a_file_is_renamed_on_a_filesystem_that_cannot_lock_directories(
 
     memory = AgentMemory.open(root)
     memory.write("a.md", "x")
-    monkeypatch.setattr("agent_memory_local._trees.take_tree", refused)
+    monkeypatch.setattr("agent_memory_local._trees.lock_tree", refused)
     memory.rename("a.md", "d/b.md")
     assert [entry.path for entry in memory.list()] == ["d/b.md"]
 

@@ -27,11 +27,11 @@ import os, sys
 from agent_memory_local import _locks
 kind, path = sys.argv[1:]
 if kind == "file":
-    _locks.take_file(os.open(path, os.O_RDWR))
+    _locks.lock_file(os.open(path, os.O_RDWR))
 elif kind == "turn":
-    _locks.ask_for_tree(os.open(path, os.O_RDONLY))
+    _locks.announce_exclusive(os.open(path, os.O_RDONLY))
 else:
-    _locks.take_tree(os.open(path, os.O_RDONLY))
+    _locks.lock_tree(os.open(path, os.O_RDONLY))
 print("held", flush=True)
 sys.stdin.read()
 """
@@ -85,7 +85,7 @@ def test_a_change_whose_lock_times_out_names_the_lock_and_changes_nothing(
     kind: str,
     named: str,
 ) -> None:
-    monkeypatch.setattr(_locks, "LOCK_SECONDS", 0.05)
+    monkeypatch.setattr(_locks, "DEFAULT_SECONDS", 0.05)
     holder = held_by_another_process(kind, root / "a" / "log.md" if kind == "file" else root)
     try:
         with pytest.raises((WriteError, AppendError), match=f"waited 0.05 s for the lock of {named}, held by another"):
@@ -304,7 +304,7 @@ def test_constant_writers_do_not_starve_a_rename(root: Path, tmp_path: Path) -> 
 def test_a_waiting_rename_goes_before_writers_and_a_dead_one_blocks_no_writer(
     memory: AgentMemory, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_locks, "LOCK_SECONDS", 0.05)
+    monkeypatch.setattr(_locks, "DEFAULT_SECONDS", 0.05)
     mover = held_by_another_process("turn", root)
     try:
         with pytest.raises(AppendError, match="the directory tree"):
@@ -418,7 +418,7 @@ def test_an_append_measures_the_file_only_after_it_holds_the_lock(
         if len(data) < 6:
             return real_write(file, data)
         written = real_write(file, bytes(data)[:2])
-        monkeypatch.setattr(_locks, "LOCK_SECONDS", 0.0)
+        monkeypatch.setattr(_locks, "DEFAULT_SECONDS", 0.0)
         with pytest.raises(AppendError):
             memory.append("a/log.md", "!")
         seen.append(memory.read("a/log.md"))

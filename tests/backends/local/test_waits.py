@@ -207,7 +207,7 @@ def test_a_deadline_ends_the_wait_of_an_async_caller(
     own: bool,
 ) -> None:
     if not own:
-        monkeypatch.setattr(_locks, "LOCK_SECONDS", 0.2)
+        monkeypatch.setattr(_locks, "DEFAULT_SECONDS", 0.2)
 
     async def wait() -> None:
         memory = place.memory.with_timeout(0.2) if own else place.memory
