@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from functools import partial
-from typing import Self, TypeVar
+from typing import Self
 
 from agent_memory.backend import (
     ABSENT,
@@ -33,7 +34,7 @@ from agent_memory.backend import (
 )
 from agent_memory.errors import AppendError, FileOperationError, ReadError, UnsupportedOperationError, WriteError
 from agent_memory.key import Key
-from agent_memory.object_store.bucket import Bucket, changed
+from agent_memory.object_store.bucket import Bucket
 from agent_memory.object_store.cleanup import Cleanup
 from agent_memory.object_store.conditional_write import Write
 from agent_memory.object_store.directories import Directories
@@ -43,12 +44,11 @@ from agent_memory.object_store.late_requests import LATE_SECONDS, FormerName, To
 from agent_memory.object_store.multipart import TAIL_BYTES, Composer
 from agent_memory.object_store.preconditions import Preconditions
 from agent_memory.object_store.recent_writes import RecentWrites
-from agent_memory.object_store.states import BeatenError, Content, State, gone, refused, unknown
+from agent_memory.object_store.states import BeatenError, MakeContent, State, changed, gone, refused, unknown
 from agent_memory.object_store.trial import Trial
 from agent_memory.object_store.upload import MOST_PARTS, UPLOAD_SECONDS, BegunUpload, UploadInParts
 from agent_memory.object_store.write_log import ON_IO_LOOP, TrackedETag, WriteLog, Writer
 
-T = TypeVar("T")
 _EMPTY = "empty"
 _TO_APPEND = ("create", "swap")
 
@@ -102,7 +102,7 @@ class ObjectStoreBackend(Backend):
     async def check_capabilities(self, key: Key) -> Capabilities:
         """See `agent_memory.backend.ChecksCapabilities`."""
         with self._bucket.operation(key, WriteError) as attempts:
-            await self._preconditions.find_out(key, attempts, of_deletes=True)
+            await self._preconditions.find_out(key, attempts, deletes=True)
         return self.capabilities
 
     async def appends_in_parts(self, key: Key) -> bool:
@@ -157,16 +157,16 @@ class ObjectStoreBackend(Backend):
         """See `agent_memory.backend.KeepsOrigins`."""
         if when is ANY or when is ABSENT:
             await self._directories.claim(key)
-        change = partial(self._write, key, data, when, origin)
         needed = () if when is ANY else ("create",) if when is ABSENT else ("swap",)
-        return await self._changing(key, WriteError, change, needed)
+        async with self._writing(key, WriteError, needed) as write:
+            return await self._write(write, key, data, when, origin)
 
-    async def _write(self, key: Key, data: bytes, when: WriteWhen, origin: NewOrigin | None, write: Write) -> ETag:
+    async def _write(self, write: Write, key: Key, data: bytes, when: WriteWhen, origin: NewOrigin | None) -> ETag:
         write.origin = origin
         if when is ANY:
             etag = await write.overwrite(data)
         elif when is PRESENT:
-            etag = await self._write_over(key, data, write)
+            etag = await self._write_over(write, key, data)
         else:
             base = None if when is ABSENT else await self._state_of(key, when, write)
             try:
@@ -176,8 +176,8 @@ class ObjectStoreBackend(Backend):
         self._keep(key, write, etag, data)
         return etag
 
-    async def _write_over(self, key: Key, data: bytes, write: Write) -> TrackedETag:
-        """Write in the place of whatever state the file has."""
+    async def _write_over(self, write: Write, key: Key, data: bytes) -> TrackedETag:
+        """Replace any state of the file; raises `not_found` if there is no file."""
 
         async def content(base: State | None) -> bytes:
             if base is None:
@@ -185,38 +185,35 @@ class ObjectStoreBackend(Backend):
             return data
 
         try:
-            written = await write.replace(content, await write.look(whole=False), follow=True)
+            written = await write.replace(content, await write.read_state(whole=False), follow=True)
         except BeatenError as beaten:
             raise unknown(key) from beaten
         return written.etag
 
     async def write_copy(self, key: Key, of: Key, snapshot: Snapshot, origin: NewOrigin | None = None) -> ETag:
         """See `agent_memory.backend.WritesCopies`."""
-
-        async def change(write: Write) -> ETag:
-            self._becomes_copy(write, of, snapshot.etag, write.attempts.seconds_left)
-            return await self._write(key, snapshot.data, ABSENT, origin, write)
-
         await self._directories.claim(key)
-        return await self._changing(key, WriteError, change, ("create",))
+        async with self._writing(key, WriteError, ("create",)) as write:
+            self._become_copy(write, of, snapshot.etag, write.attempts.seconds_left)
+            return await self._write(write, key, snapshot.data, ABSENT, origin)
 
-    def _becomes_copy(self, write: Write, of: Key, etag: ETag, seconds: float) -> None:
+    def _become_copy(self, write: Write, of: Key, etag: ETag, seconds: float) -> None:
         """Prepare a write for a copy; a rename deletes the source in less than ``seconds``.
 
         Raises:
             TooSoonError: the content had too many names in the last minutes.
         """
-        if not self._preconditions.may_send_with_delete:
+        if not self._preconditions.may_enforce_deletes:
             return  # a deletion without a condition deletes whatever there is, with any ETag
-        now, table = self._store.now(), etag.table if isinstance(etag, TrackedETag) else None
-        earlier = table.former_names if table else ()
+        now, log = self._store.now(), etag.log if isinstance(etag, TrackedETag) else None
+        earlier = log.former_names if log else ()
         former = FormerName.of(self._bucket.name(of), etag.token, now + seconds + LATE_SECONDS)
         write.former_names = with_former_name(earlier, former, now)
 
     async def _state_of(self, key: Key, when: ETag, write: Write) -> State:
         """The state with the given etag; its write log is read if the etag has none."""
-        table = when.table if isinstance(when, TrackedETag) else None
-        base = State(when.token, table) if table else await write.look(whole=False)
+        log = when.log if isinstance(when, TrackedETag) else None
+        base = State(when.token, log) if log else await write.read_state(whole=False)
         if base is None or base.etag != when.token:
             raise changed(key) if base else gone(key)
         return base
@@ -231,22 +228,20 @@ class ObjectStoreBackend(Backend):
         """See `agent_memory.backend.KeepsOrigins`."""
         if when is ANY or when is ABSENT:
             await self._directories.claim(key)
-        return await self._changing(key, WriteError, partial(self._begin, key, size, when, origin))
+        async with self._writing(key, WriteError) as write:
+            return await self._begin(write, key, size, when, origin)
 
     async def write_copy_in_parts(
         self, key: Key, size: int, of: Key, etag: ETag, origin: NewOrigin | None = None
     ) -> UploadInParts:
         """See `agent_memory.backend.WritesCopies`."""
-
-        async def begin(write: Write) -> UploadInParts:
-            self._becomes_copy(write, of, etag, UPLOAD_SECONDS)
-            return await self._begin(key, size, ABSENT, origin, write)
-
         await self._directories.claim(key)
-        return await self._changing(key, WriteError, begin)
+        async with self._writing(key, WriteError) as write:
+            self._become_copy(write, of, etag, UPLOAD_SECONDS)
+            return await self._begin(write, key, size, ABSENT, origin)
 
     async def _begin(
-        self, key: Key, size: int, when: WriteWhen, origin: NewOrigin | None, write: Write
+        self, write: Write, key: Key, size: int, when: WriteWhen, origin: NewOrigin | None
     ) -> UploadInParts:
         write.origin = origin
         await self._preconditions.require_for_upload(key, when, write.attempts)
@@ -259,23 +254,20 @@ class ObjectStoreBackend(Backend):
             )
         base = await self._state_to_replace(key, when, write)
         await write.learn_clock()
-        entry = self._writer.entry(self._store.now() + UPLOAD_SECONDS)
-        table = await write.stamped(base, entry)
-        begin = partial(store.begin_upload, self._bucket.name(key), table.metadata)
-        begun = BegunUpload(await write.attempts.until_answered(begin), when, base, entry, table)
+        record = self._writer.new_record(self._store.now() + UPLOAD_SECONDS)
+        log = await write.new_log(base, record)
+        begin = partial(store.begin_upload, self._bucket.name(key), log.metadata)
+        begun = BegunUpload(await write.attempts.until_answered(begin), when, base, record, log)
         part_bytes = max(self.part_bytes, store.least_part, -(-size // MOST_PARTS))
-
-        async def changing(change: Callable[[Write], Awaitable[TrackedETag]]) -> TrackedETag:
-            return await self._changing(key, WriteError, change)
-
-        return UploadInParts(key, begun, part_bytes, store, self._bucket, self._composer, self._cleanup, changing)
+        writing = partial(self._writing, key, WriteError)
+        return UploadInParts(key, begun, part_bytes, store, self._bucket, self._composer, self._cleanup, writing)
 
     async def _state_to_replace(self, key: Key, when: WriteWhen, write: Write) -> State | None:
         """The state that an upload is conditional on; raises at once if the object is in another state now."""
         if isinstance(when, ETag):
             return await self._state_of(key, ETag(when.token), write)
         if when is not ANY:
-            seen = await write.look(whole=False)
+            seen = await write.read_state(whole=False)
             require(key, ETag(seen.etag) if seen else None, when)
         return None
 
@@ -287,17 +279,17 @@ class ObjectStoreBackend(Backend):
         self, key: Key, data: bytes, separator: bytes, when: AppendWhen, origin: NewOrigin | None
     ) -> Appended:
         """See `agent_memory.backend.KeepsOrigins`."""
-        change = partial(self._append, key, data, separator, when, origin)
-        return await self._changing(key, AppendError, change, _TO_APPEND)
+        async with self._writing(key, AppendError, _TO_APPEND) as write:
+            return await self._append(write, key, data, separator, when, origin)
 
     async def _append(
-        self, key: Key, data: bytes, separator: bytes, when: AppendWhen, origin: NewOrigin | None, write: Write
+        self, write: Write, key: Key, data: bytes, separator: bytes, when: AppendWhen, origin: NewOrigin | None
     ) -> Appended:
         write.origin, write.keeps_origin = origin, True
         name = self._bucket.name(key)
         base = write.known
         if base is None or len(base.data) + len(separator) + len(data) > self.max_bytes:
-            base = await write.look(whole=True)
+            base = await write.read_state(whole=True)
         is_shared = self._recent_writes.is_shared(name, base)
 
         async def content(base: State | None) -> bytes:
@@ -320,23 +312,21 @@ class ObjectStoreBackend(Backend):
             self._recent_writes.share(name, written.etag.token)
         else:
             self._keep(key, write, written.etag, written.data, before)
-        table = written.etag.table
-        return Appended(before + len(written.data), written.etag, (table and table.origin) or None)
+        log = written.etag.log
+        return Appended(before + len(written.data), written.etag, (log and log.origin) or None)
 
     async def delete(self, key: Key, when: ReadWhen = ANY) -> None:
         if when is not ANY and not self._store.conditional_delete:  # refused without a request
             self._preconditions.refuse_delete(key)
         needed = () if when is ANY else ("delete",)
-        await self._changing(key, WriteError, partial(self._delete, key, when), needed)
-
-    async def _delete(self, key: Key, when: ReadWhen, write: Write) -> None:
-        conditional = await self._preconditions.sends_with_delete(key, write.attempts)
-        try:
-            deleted = await write.delete(None if when is ANY else when.token, conditional=conditional)
-        except BeatenError as beaten:
-            raise changed(key) from beaten
-        if not deleted:
-            raise not_found(key)
+        async with self._writing(key, WriteError, needed) as write:
+            conditional = await self._preconditions.deletes_on_condition(key, write.attempts)
+            try:
+                deleted = await write.delete(None if when is ANY else when.token, conditional=conditional)
+            except BeatenError as beaten:
+                raise changed(key) from beaten
+            if not deleted:
+                raise not_found(key)
 
     async def list(self, prefix: Key, *, recursive: bool = True, after: str | None = None, limit: int = 1000) -> Page:
         top = self._bucket.directory(prefix)
@@ -364,29 +354,24 @@ class ObjectStoreBackend(Backend):
         await self._cleanup.aclose()
         await self._store.aclose()
 
-    async def _changing(
-        self,
-        key: Key,
-        error: type[FileOperationError],
-        change: Callable[[Write], Awaitable[T]],
-        needed: tuple[str, ...] = (),
-    ) -> T:
-        """Change a file under its lock, because a writer has only one write at a time for each file.
+    @asynccontextmanager
+    async def _writing(
+        self, key: Key, error: type[FileOperationError], needed: tuple[str, ...] = ()
+    ) -> AsyncIterator[Write]:
+        """A `Write` of a file under the file's lock, because a writer has only one write at a time for each file.
 
-        ``needed`` are the fields of `Conditions` that the change relies on.
+        ``needed`` are the fields of `TrialResults` that the write relies on.
         """
         name = self._bucket.name(key)
-        place = (self._store.identity, name)
         with self._bucket.operation(key, error) as attempts:
-            async with self._writer.locks.lock(place, attempts.deadline.at):
+            async with self._writer.locks.lock((self._store.identity, name), attempts.deadline.at):
                 if needed:
                     await self._preconditions.require(key, attempts, needed)
-                free = partial(self._directories.free, key)
-                keeps = partial(self._preconditions.keeps_upload, key, attempts)
-                write = Write(self._store, self._composer, name, self._writer, attempts, self.max_bytes, free, keeps)
+                helpers = self._composer, self._preconditions, self._directories
+                write = Write(key, self._bucket, self._writer, attempts, *helpers, self.max_bytes)
                 write.known = self._recent_writes.begin(name, write)
                 try:
-                    return await change(write)
+                    yield write
                 except TooSoonError as soon:
                     raise soon.about(key) from soon
                 finally:
@@ -398,16 +383,16 @@ class ObjectStoreBackend(Backend):
         return self._bucket.store
 
     def _keep(self, key: Key, write: Write, etag: TrackedETag, data: bytes, before: int = 0) -> None:
-        if etag.table is None:
+        if etag.log is None:
             return
         least = self._composer.least
         if least is not None and before + len(data) >= least:
             before += max(0, len(data) - TAIL_BYTES)
             data = data[-TAIL_BYTES:]
-        self._recent_writes.keep(self._bucket.name(key), State(etag.token, etag.table, data, before), write)
+        self._recent_writes.keep(self._bucket.name(key), State(etag.token, etag.log, data, before), write)
 
 
-def _constant(data: bytes) -> Content:
+def _constant(data: bytes) -> MakeContent:
     async def content(_: State | None) -> bytes:
         return data
 

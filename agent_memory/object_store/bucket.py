@@ -30,6 +30,7 @@ from agent_memory.object_store.engine import (
     WriteConflict,
 )
 from agent_memory.object_store.retry import Attempts, OutOfTimeError
+from agent_memory.object_store.states import changed
 
 _MAX_PREFIX_BYTES = 100
 
@@ -137,8 +138,3 @@ class KeyOperation(AbstractContextManager[Attempts]):
         return OutcomeUnknownError(
             f"{self._bucket}: {because}; it could not be found out whether the write took effect", path=self._path
         )
-
-
-def changed(key: Key) -> ConflictError:
-    """The error for a file that is in another state than the caller requires."""
-    return ConflictError("the file changed since it was read; nothing was written", path=key.path)

@@ -8,22 +8,33 @@ from contextlib import suppress
 from functools import partial
 
 from agent_memory.backend import ABSENT, ANY, ETag, NewOrigin, WriteWhen
+from agent_memory.key import Key
+from agent_memory.object_store.bucket import Bucket
+from agent_memory.object_store.directories import Directories
 from agent_memory.object_store.engine import (
     NoResponse,
     NotFound,
     NotSatisfiable,
     Object,
-    ObjectStore,
     PermanentError,
     PreconditionFailed,
     RequestError,
     TooLarge,
     WriteConflict,
 )
-from agent_memory.object_store.late_requests import LATE_SECONDS, FormerName, carried_at, needs_upload
+from agent_memory.object_store.late_requests import (
+    LATE_SECONDS,
+    FormerName,
+    carried_at,
+    etag_digest,
+    etag_of_parts,
+    etag_of_put,
+    require_another_etag,
+)
 from agent_memory.object_store.multipart import TAIL_BYTES, Composer
+from agent_memory.object_store.preconditions import Preconditions
 from agent_memory.object_store.retry import Attempts
-from agent_memory.object_store.states import Base, BeatenError, Content, State, Written
+from agent_memory.object_store.states import Base, BeatenError, MakeContent, State, Written
 from agent_memory.object_store.write_log import TrackedETag, WriteLog, Writer, WriteRecord
 
 _RESOLUTION_SECONDS = 1.0
@@ -37,16 +48,17 @@ class Write:
     """One logical write. All its requests carry the same record, by which it is found if any of them took effect.
 
     Args:
-        store: the engine.
-        composer: appends to large objects in parts.
-        name: the object; also an attribute.
+        key: the file.
+        bucket: has the engine, which sends the requests.
         writer: makes the record.
         attempts: the requests of the operation.
+        composer: appends to large objects in parts.
+        preconditions: tells whether the server enforces the condition of a completed upload.
+        directories: frees a name that the server keeps as an empty directory.
         most: the most bytes of the object to read.
-        free: makes the name free if the server keeps an empty directory there; returns False if there is an object.
-        keeps_uploads: whether the server keeps a condition of the completion of an upload.
 
     Attributes:
+        name: the name of the object.
         record: the record of the write; None before its first request.
         known: the object's state after this process's last write, if it is remembered.
         origin: makes the origin of the new state, for each request; None if it has none.
@@ -56,24 +68,25 @@ class Write:
 
     def __init__(
         self,
-        store: ObjectStore,
-        composer: Composer,
-        name: str,
+        key: Key,
+        bucket: Bucket,
         writer: Writer,
         attempts: Attempts,
+        composer: Composer,
+        preconditions: Preconditions,
+        directories: Directories,
         most: int,
-        free: Callable[[], Awaitable[bool]],
-        keeps_uploads: Callable[[WriteWhen], Awaitable[bool]],
     ) -> None:
-        self._store = store
-        self._composer = composer
-        self.name = name
-        self._writer = writer
+        self.name = bucket.name(key)
         self.attempts = attempts
+        self._key = key
+        self._store = bucket.store
+        self._writer = writer
+        self._composer = composer
+        self._preconditions = preconditions
+        self._directories = directories
         self._most = most
-        self._free = free
-        self._keeps_uploads = keeps_uploads
-        self._place = (store.identity, name)
+        self._place = (self._store.identity, self.name)
         self._late_requests = writer.late_requests
         self._is_upload = False
         self.record: WriteRecord | None = None
@@ -83,28 +96,28 @@ class Write:
         self.former_names: tuple[FormerName, ...] = ()
 
     @property
-    def _entry(self) -> WriteRecord:
+    def own_record(self) -> WriteRecord:
         """The record, made when it is first sent, because the answers before that have told the store's clock."""
         if self.record is None:
             left = self.attempts.deadline.seconds - self.attempts.seconds_ago
-            self.record = self._writer.entry(self._store.now() + left + _LINGER_SECONDS)
+            self.record = self._writer.new_record(self._store.now() + left + _LINGER_SECONDS)
         return self.record
 
     async def learn_clock(self) -> None:
         """Ask the store for its time if the host's clock was set, as in a restored image: the record needs it."""
         if self.record is None and self._store.clock_was_set():
-            await self.look(whole=False)
+            await self.read_state(whole=False)
 
     async def overwrite(self, data: bytes) -> TrackedETag:
         """Write without a condition; raises `OutOfTimeError`."""
 
         async def put(_: Base) -> TrackedETag:
-            table = self._with_origin(WriteLog.new(self._store.now(), (self._entry,)))  # begins a chain
-            return await self._put(data, table, ANY)
+            log = self._with_origin(WriteLog.new(self._store.now(), (self.own_record,)))  # begins a chain
+            return await self._put(data, log, ANY)
 
         return await self._until_known(put, ANY)
 
-    async def replace(self, content: Content, base: State | None, *, follow: bool = False) -> Written:
+    async def replace(self, content: MakeContent, base: State | None, *, follow: bool = False) -> Written:
         """Write if the object is still in the state ``base``; None means that there is no object.
 
         Args:
@@ -123,29 +136,29 @@ class Write:
             nonlocal data, state
             state = base if isinstance(base, State) else None
             data = await content(state)
-            table = await self.stamped(state, self._entry)
+            log = await self.new_log(state, self.own_record)
             if state is None or not state.before:
-                return await self._put(data, table, state)
+                return await self._put(data, log, state)
             new, size = data[len(state.data) :], state.before + len(state.data)
-            parts = self._composer.append(self.name, state.etag, size, new, table.metadata, self.attempts)
-            return TrackedETag(await parts, table)
+            parts = self._composer.append(self.name, state.etag, size, new, log.metadata, self.attempts)
+            return TrackedETag(await parts, log)
 
         etag = await self._until_known(put, base, follow)
         return Written(etag, state, data)
 
     async def complete(
-        self, request: Callable[[], Awaitable[str]], entry: WriteRecord, table: WriteLog, base: Base
+        self, request: Callable[[], Awaitable[str]], record: WriteRecord, log: WriteLog, base: Base
     ) -> TrackedETag:
         """Complete a multipart upload, if the object is still in the state ``base``.
 
-        ``entry`` and ``table`` are the record and the write log that the upload got when it began.
+        ``record`` and ``log`` are the record and the write log that the upload got when it began.
 
         Raises:
             BeatenError, OutOfTimeError: as `replace`.
             PermanentError: the upload was aborted.
         """
-        self.record, self._is_upload = entry, True
-        return await self._until_known(lambda _: self._sent(request, table), base)
+        self.record, self._is_upload = record, True
+        return await self._until_known(lambda _: self._sent(request, log), base)
 
     async def _until_known(
         self, send: Callable[[Base], Awaitable[TrackedETag]], base: Base, follow: bool = False
@@ -170,20 +183,20 @@ class Write:
     async def _after_refusal(self, answer: RequestError, base: Base, follow: bool) -> TrackedETag | Base:
         """The etag that an earlier request of this write made; or the condition of the next request."""
         if base is ANY and isinstance(answer, WriteConflict):
-            await self.attempts.lose()
+            await self.attempts.back_off_after_race()
             return base
-        seen = await self._look_again(whole=follow)
-        if seen and seen.table.has(self._entry):
+        seen = await self._read_again(whole=follow)
+        if seen and seen.log.has(self.own_record):
             return self._found(seen)
         if self._is_upload and isinstance(answer, NotFound) and (base is ANY or _same(seen, base)):
             raise PermanentError(_ABORTED) from answer
         if base is ANY:
             raise answer
         is_directory = base is seen is None and isinstance(answer, PreconditionFailed) and answer.has_directories
-        if is_directory and await self._free():
+        if is_directory and await self._directories.free(self._key):
             return base
         if _same(seen, base) and not is_directory:
-            await self.attempts.lose()
+            await self.attempts.back_off_after_race()
             return base
         beaten = self._beaten(seen, base)
         if not follow or (not beaten.certain and self._is_over()):
@@ -202,8 +215,8 @@ class Write:
             OutOfTimeError: as `replace`.
         """
         attempts, sent = self.attempts, None
-        while (seen := await self.look(whole=False)) is not None:
-            if attempts.lost and sent and not seen.table.continues(sent.table, self._store.now()):
+        while (seen := await self.read_state(whole=False)) is not None:
+            if attempts.lost and sent and not seen.log.continues(sent.log, self._store.now()):
                 return True  # the object to delete is gone; this is a new one
             attempts.lost = attempts.lost and bool(sent and seen.etag == sent.etag)
             if etag not in (None, seen.etag):
@@ -220,10 +233,10 @@ class Write:
                 await attempts.back_off(failure)
             except (PreconditionFailed, WriteConflict, NotFound):
                 attempts.lost = attempts.lost or self._store.resends
-                await attempts.lose()
+                await attempts.back_off_after_race()
         return attempts.lost
 
-    async def look(self, *, whole: bool) -> State | None:
+    async def read_state(self, *, whole: bool) -> State | None:
         """The object's state now, with its data if ``whole``; None if there is no object."""
         try:
             head = partial(self._store.head, self.name)
@@ -252,59 +265,71 @@ class Write:
                     if found.size >= (self._composer.least or 0):
                         return found
 
-    async def _sent(self, request: Callable[[], Awaitable[str]], table: WriteLog) -> TrackedETag:
-        return TrackedETag(await self.attempts.write_once(request), table)
+    async def _sent(self, request: Callable[[], Awaitable[str]], log: WriteLog) -> TrackedETag:
+        return TrackedETag(await self.attempts.write_once(request), log)
 
-    async def _put(self, data: bytes, table: WriteLog, base: Base) -> TrackedETag:
+    async def _put(self, data: bytes, log: WriteLog, base: Base) -> TrackedETag:
         etag = base.etag if isinstance(base, State) else None
-        avoided = self.avoided(table)
-        table = table.with_former_names(FormerName.all_of(self.name, avoided))
-        if avoided and await self._goes_in_a_part(data, avoided, base):
+        avoided = self.avoided(log)
+        log = log.with_former_names(FormerName.all_of(self.name, avoided))
+        if avoided and await self._needs_upload(data, avoided, base):
             written = self._composer.write(
-                self.name, data, table.metadata, self.attempts, if_match=etag, absent=base is None
+                self.name, data, log.metadata, self.attempts, if_match=etag, absent=base is None
             )
-            return TrackedETag(await written, table)
-        put = partial(self._store.put, self.name, data, table.metadata, if_match=etag, absent=base is None)
-        return await self._sent(put, table)
+            return TrackedETag(await written, log)
+        put = partial(self._store.put, self.name, data, log.metadata, if_match=etag, absent=base is None)
+        return await self._sent(put, log)
 
-    def avoided(self, table: WriteLog) -> dict[str, float]:
+    def avoided(self, log: WriteLog) -> dict[str, float]:
         """The digests of the ETags that late requests may carry, and until when."""
         now = self._store.now()
-        return carried_at(table.former_names, self.name, now) | self._late_requests.carried(self._place, now)
+        return carried_at(log.former_names, self.name, now) | self._late_requests.carried(self._place, now)
 
-    def _goes_in_a_part(self, data: bytes, avoided: dict[str, float], base: Base) -> Awaitable[bool]:
-        when: WriteWhen = ABSENT if base is None else ANY
-        if isinstance(base, State):
-            when = ETag(base.etag)
-        keeps = partial(self._keeps_uploads, when)
-        return needs_upload(data, avoided, self._store.now(), keeps, is_copy=bool(self.former_names))
+    async def _needs_upload(self, data: bytes, avoided: dict[str, float], base: Base) -> bool:
+        """Whether the write is an upload of one part, because late requests may carry the ETag of a PUT.
+
+        False if the server does not enforce the condition of an upload, or if the ETag of the upload is avoided, too.
+
+        Raises:
+            TooSoonError: the same, but the object is a copy: then its source is deleted next.
+        """
+        of_put = etag_of_put(data)
+        if etag_digest(of_put) not in avoided:
+            return False
+        if etag_digest(etag_of_parts([of_put])) not in avoided:
+            when: WriteWhen = ETag(base.etag) if isinstance(base, State) else ABSENT if base is None else ANY
+            if await self._preconditions.enforces_upload(self._key, when, self.attempts):
+                return True
+        if self.former_names:
+            require_another_etag(of_put, avoided, self._store.now())
+        return False
 
     def _note_late(self, state: State) -> None:
         self._late_requests.note(self._place, state.etag, self._store.now())
 
-    async def stamped(self, base: State | None, entry: WriteRecord) -> WriteLog:
+    async def new_log(self, base: State | None, record: WriteRecord) -> WriteLog:
         """The write log of a state with one more record; waits until the metadata have room for it."""
-        table = base.table if base else WriteLog.new(self._store.now())._replace(former_names=self.former_names)
+        log = base.log if base else WriteLog.new(self._store.now())._replace(former_names=self.former_names)
         if base is None or not self.keeps_origin:
-            table = self._with_origin(table)
-        while (stamped := self._writer.stamp(table, entry, self._store.now())) is None:
+            log = self._with_origin(log)
+        while (stamped := self._writer.with_record(log, record, self._store.now())) is None:
             await self.attempts.wait_for_room()
         return stamped
 
-    def _with_origin(self, table: WriteLog) -> WriteLog:
-        return table._replace(origin=self.origin() if self.origin else "")
+    def _with_origin(self, log: WriteLog) -> WriteLog:
+        return log._replace(origin=self.origin() if self.origin else "")
 
-    async def _look_again(self, whole: bool) -> State | None:
+    async def _read_again(self, whole: bool) -> State | None:
         """Read the state that refused the write. If its data is needed, back off first so the winner can finish."""
         self.attempts.lost = self.attempts.lost or self._store.resends
         if whole:
-            await self.attempts.lose()
-        return await self.look(whole=whole)
+            await self.attempts.back_off_after_race()
+        return await self.read_state(whole=whole)
 
     def _found(self, seen: State) -> TrackedETag:
-        if seen.table.entries[-1].id == self._entry.id:
-            return TrackedETag(seen.etag, seen.table)
-        return TrackedETag(f'"superseded:{self._entry}"')  # overwritten since: its own ETag is unknown
+        if seen.log.records[-1].id == self.own_record.id:
+            return TrackedETag(seen.etag, seen.log)
+        return TrackedETag(f'"superseded:{self.own_record}"')  # overwritten since: its own ETag is unknown
 
     def _beaten(self, seen: State | None, base: State | None) -> BeatenError:
         if seen and self._kept_all(seen, base):
@@ -322,14 +347,14 @@ class Write:
         time of the last write is by the store's clock, so its error is at most `ObjectStore.ahead_by` and the
         resolution. The time when the chain began is when the request was sent that began it.
         """
-        if base is not None and not self._is_over() and seen.table.continues(base.table, self._store.now()):
+        if base is not None and not self._is_over() and seen.log.continues(base.log, self._store.now()):
             return True
         sent = self._store.now() - self.attempts.seconds_since_effect(self._store.resends)
         written = seen.modified + _RESOLUTION_SECONDS + self._store.ahead_by()
-        return written <= sent or seen.table.began + LATE_SECONDS < sent
+        return written <= sent or seen.log.began + LATE_SECONDS < sent
 
 
 def _same(seen: State | None, base: State | None) -> bool:
     if seen is None or base is None:
         return seen is base
-    return (seen.etag, seen.table.chain) == (base.etag, base.table.chain)
+    return (seen.etag, seen.log.chain) == (base.etag, base.log.chain)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from agent_memory.errors import ConflictError
@@ -138,26 +138,6 @@ def with_former_name(names: Iterable[FormerName], former: FormerName, now: float
     if len(kept) >= MOST_FORMER_NAMES:
         raise TooSoonError(min(each.until for each in kept) - now)
     return (*kept, former)
-
-
-async def needs_upload(
-    data: bytes, avoided: Mapping[str, float], now: float, keeps_upload: Callable[[], Awaitable[bool]], *, is_copy: bool
-) -> bool:
-    """Whether an object has to be written as an upload of one part, because late requests may carry the ETag of a PUT.
-
-    False if the server does not keep the condition of an upload, or if the ETag of the upload is to be avoided, too.
-
-    Raises:
-        TooSoonError: the same, but the object is a copy: then its source is deleted next.
-    """
-    of_put = etag_of_put(data)
-    if etag_digest(of_put) not in avoided:
-        return False
-    if etag_digest(etag_of_parts([of_put])) not in avoided and await keeps_upload():
-        return True
-    if is_copy:
-        require_another_etag(of_put, avoided, now)
-    return False
 
 
 def require_another_etag(etag: str, avoided: Mapping[str, float], now: float) -> None:

@@ -43,15 +43,15 @@ class Composer:
     @property
     def least(self) -> int | None:
         """The least size in bytes of an object that is appended to in parts; None if this is not known to be safe."""
-        return self._store.least_part if self._store and self._trial.known.keeps_uploads else None
+        return self._store.least_part if self._store and self._trial.known.appends_in_parts else None
 
     def most_to_read(self, most: int) -> int:
         """The most bytes to read of an object of unknown size: a larger one may be appended to without reading it."""
-        return min(most, self._store.least_part - 1) if self._store and self._trial.known.may_keep_uploads else most
+        return min(most, self._store.least_part - 1) if self._store and self._trial.known.may_append_in_parts else most
 
     async def is_safe(self, name: str, attempts: Attempts) -> bool:
         """Whether the server keeps the preconditions of copied parts; ``name`` is an object of at least that size."""
-        return (await self._trial.of_uploads(name, attempts)).keeps_uploads
+        return (await self._trial.try_copies(name, attempts)).appends_in_parts
 
     async def append(
         self, name: str, etag: str, size: int, data: bytes, metadata: Mapping[str, str], attempts: Attempts

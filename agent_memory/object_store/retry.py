@@ -29,7 +29,7 @@ _MOST_CLOSED = 4
 """Failures at least before that, if requests may have been sent: a single one may take longer than that time."""
 _BRIEF_SECONDS = 1.0
 """A request that the deadline ends within this time does not count as unanswered, if races were lost before."""
-_TOLD = 4
+_WARN_AT = 4
 """At this failure an operation logs a warning."""
 _log = logging.getLogger("agent_memory.object_store")
 T = TypeVar("T")
@@ -149,21 +149,21 @@ class Attempts:
             await self._wait(0.0, races=True)  # the lost races took the time
         self._last = str(failure)
         self._failures += 1
-        self._look_at(failure)
+        self._check_reach(failure)
         await self._wait(max(0.0, failure.wait) + self._jitter() * _window(_FIRST, self._failures, _LONGEST))
 
-    def _look_at(self, failure: NoResponse) -> None:
+    def _check_reach(self, failure: NoResponse) -> None:
         """Raise `PermanentError` if the server is out of reach; log one warning that requests are repeated."""
         ends = self.deadline.at
         if isinstance(failure, Unreachable):
             ends = min(ends, self._first_request + _UNREACHABLE_SECONDS)
             if self._loop.time() >= ends and (not failure.sent or self._failures >= _MOST_CLOSED):
                 raise PermanentError(f"{failure}, {self._requests} requests in {self.seconds_ago:.1f} s") from failure
-        if self._failures == _TOLD:
+        if self._failures == _WARN_AT:
             left = max(0.0, ends - self._loop.time())
             _log.warning("%s: %s; retrying for up to %.0f s", self._subject, failure, left)
 
-    async def lose(self) -> None:
+    async def back_off_after_race(self) -> None:
         """Wait after a lost race; raises `OutOfTimeError`."""
         self._races += 1
         self._last = f"{self._races} lost races"

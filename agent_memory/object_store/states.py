@@ -9,7 +9,6 @@ from typing import Literal, NamedTuple, TypeAlias
 from agent_memory.backend import ABSENT, When, WriteWhen, taken_name
 from agent_memory.errors import AgentMemoryError, ConflictError, OutcomeUnknownError
 from agent_memory.key import Key
-from agent_memory.object_store.bucket import changed
 from agent_memory.object_store.write_log import TrackedETag, WriteLog
 
 
@@ -21,7 +20,7 @@ class State(NamedTuple):
     """
 
     etag: str
-    table: WriteLog
+    log: WriteLog
     data: bytes = b""
     before: int = 0
     modified: float = math.inf
@@ -29,12 +28,12 @@ class State(NamedTuple):
 
 Base: TypeAlias = State | Literal[When.ANY] | None
 """What a request is conditional on: a state, no object (None), or nothing (`ANY`)."""
-Content: TypeAlias = Callable[[State | None], Awaitable[bytes]]
+MakeContent: TypeAlias = Callable[[State | None], Awaitable[bytes]]
 """The bytes to store in the place of a state, without those that it has before its ``data``."""
 
 
 class Written(NamedTuple):
-    """A write that took effect: its etag, the state in whose place it is, and the bytes that `Content` made."""
+    """A write that took effect: its etag, the state in whose place it is, and the bytes that `MakeContent` made."""
 
     etag: TrackedETag
     state: State | None
@@ -63,6 +62,11 @@ def refused(key: Key, when: WriteWhen, beaten: BeatenError) -> AgentMemoryError:
     if when is ABSENT:
         return taken_name(key, "file")
     return changed(key) if beaten.seen else gone(key)
+
+
+def changed(key: Key) -> ConflictError:
+    """The error for a file that is in another state than the caller requires."""
+    return ConflictError("the file changed since it was read; nothing was written", path=key.path)
 
 
 def gone(key: Key) -> ConflictError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -35,11 +36,8 @@ class BegunUpload(NamedTuple):
     id: str
     when: WriteWhen
     base: State | None
-    entry: WriteRecord
-    table: WriteLog
-
-
-Changing = Callable[[Callable[[Write], Awaitable[TrackedETag]]], Awaitable[TrackedETag]]
+    record: WriteRecord
+    log: WriteLog
 
 
 class UploadInParts:
@@ -53,7 +51,7 @@ class UploadInParts:
         bucket: gives each request a deadline.
         composer: finds out whether the server copies parts on a condition.
         cleanup: aborts the upload.
-        changing: runs the completion under the file's lock.
+        writing: opens the write that completes the upload, under the file's lock.
     """
 
     def __init__(
@@ -65,7 +63,7 @@ class UploadInParts:
         bucket: Bucket,
         composer: Composer,
         cleanup: Cleanup,
-        changing: Changing,
+        writing: Callable[[], AbstractAsyncContextManager[Write]],
     ) -> None:
         self.part_bytes = part_bytes
         self._key = key
@@ -75,7 +73,7 @@ class UploadInParts:
         self._bucket = bucket
         self._composer = composer
         self._cleanup = cleanup
-        self._changing = changing
+        self._writing = writing
         self._etags: list[str] = []
         self._is_complete = False
 
@@ -105,7 +103,8 @@ class UploadInParts:
     async def complete(self) -> ETag:
         if not self._etags:
             await self.add(b"")  # an upload has at least one part
-        etag = await self._changing(self._complete)
+        async with self._writing() as write:
+            etag = await self._complete(write)
         self._is_complete = True
         return etag
 
@@ -117,10 +116,10 @@ class UploadInParts:
 
     async def _complete(self, write: Write) -> TrackedETag:
         begun = self._begun
-        if self._store.now() + write.attempts.seconds_left > begun.entry.until:
+        if self._store.now() + write.attempts.seconds_left > begun.record.until:
             raise PermanentError("the multipart upload took more than a day")
-        if begun.when is ABSENT and begun.table.former_names:  # a copy
-            require_another_etag(etag_of_parts(self._etags), write.avoided(begun.table), self._store.now())
+        if begun.when is ABSENT and begun.log.former_names:  # a copy
+            require_another_etag(etag_of_parts(self._etags), write.avoided(begun.log), self._store.now())
         complete = partial(self._store.complete_upload, self._name, begun.id, self._etags)
         base: Base = begun.base
         if begun.when is ANY:
@@ -132,19 +131,19 @@ class UploadInParts:
         else:
             complete = partial(complete, if_match=begun.when.token)
         try:
-            return await write.complete(complete, begun.entry, begun.table, base)
+            return await write.complete(complete, begun.record, begun.log, base)
         except BeatenError as beaten:
             raise refused(self._key, begun.when, beaten) from beaten
 
     async def _complete_over(self, write: Write, complete: Callable[..., Awaitable[str]]) -> TrackedETag:
         """Complete the upload in the place of whatever state the file has, until no other writer is faster."""
         begun = self._begun
-        while (seen := await write.look(whole=False)) is not None:
+        while (seen := await write.read_state(whole=False)) is not None:
             request = partial(complete, if_match=seen.etag)
             try:
-                return await write.complete(request, begun.entry, begun.table, seen)
+                return await write.complete(request, begun.record, begun.log, seen)
             except BeatenError as beaten:
                 if not beaten.certain:
                     raise unknown(self._key) from beaten
-                await write.attempts.lose()
+                await write.attempts.back_off_after_race()
         raise not_found(self._key)

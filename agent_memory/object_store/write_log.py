@@ -39,7 +39,7 @@ WRITERS = "agent-memory-writers"
 _ORIGIN = "agent-memory-origin"
 _FORMER_NAMES = "agent-memory-former-names"
 _RECORD = "[0-9a-f]{8}:[0-9a-f]{1,12}:[0-9a-f]{8}:[0-9a-f]{1,12}"
-_TEXT = re.compile(rf"(?P<chain>=?[0-9a-f]{{14}})(?P<entries>(?: {_RECORD})*)\Z")
+_TEXT = re.compile(rf"(?P<chain>=?[0-9a-f]{{14}})(?P<records>(?: {_RECORD})*)\Z")
 _LATEST = 16**8 - 1
 
 
@@ -81,14 +81,14 @@ class WriteLog(NamedTuple):
     """
 
     chain: str
-    entries: tuple[WriteRecord, ...] = ()
+    records: tuple[WriteRecord, ...] = ()
     origin: str = ""
     former_names: tuple[FormerName, ...] = ()
 
     @classmethod
-    def new(cls, now: float, entries: tuple[WriteRecord, ...] = ()) -> WriteLog:
+    def new(cls, now: float, records: tuple[WriteRecord, ...] = ()) -> WriteLog:
         """The log of an object that is created, or written without a condition: it begins a chain."""
-        return cls(f"{int(now):08x}{secrets.token_hex(3)}", entries)
+        return cls(f"{int(now):08x}{secrets.token_hex(3)}", records)
 
     @classmethod
     def of(cls, metadata: Mapping[str, str], etag: str) -> WriteLog:
@@ -96,7 +96,7 @@ class WriteLog(NamedTuple):
         origin, former = metadata.get(_ORIGIN, ""), FormerName.parse(metadata.get(_FORMER_NAMES, ""))
         if (match := _TEXT.match(metadata.get(WRITERS, ""))) is None:
             return cls("=" + hashlib.sha256(etag.encode()).hexdigest()[:14], (), origin, former)
-        return cls(match["chain"], tuple(WriteRecord.parsed(text) for text in match["entries"].split()), origin, former)
+        return cls(match["chain"], tuple(WriteRecord.parsed(text) for text in match["records"].split()), origin, former)
 
     @property
     def began(self) -> float:
@@ -106,39 +106,39 @@ class WriteLog(NamedTuple):
         """
         return math.inf if self.chain.startswith("=") else float(int(self.chain[:8], 16))
 
-    def has(self, entry: WriteRecord) -> bool:
+    def has(self, record: WriteRecord) -> bool:
         """Whether a write is in the object, or in an earlier state that it was made from."""
-        return any(entry.id == other.id for other in self.entries)
+        return any(record.id == other.id for other in self.records)
 
     def continues(self, earlier: WriteLog, now: float) -> bool:
         """Whether this is the log of the same state or of a later one of its chain, if the chain began only once."""
-        kept = (entry for entry in earlier.entries if entry.until > now)
-        return self.chain == earlier.chain and all(any(map(entry.is_kept_by, self.entries)) for entry in kept)
+        kept = (record for record in earlier.records if record.until > now)
+        return self.chain == earlier.chain and all(any(map(record.is_kept_by, self.records)) for record in kept)
 
-    def stamped(self, entry: WriteRecord, now: float, finished: Container[WriteId] = ()) -> WriteLog | None:
+    def with_record(self, record: WriteRecord, now: float, finished: Container[WriteId] = ()) -> WriteLog | None:
         """The log with one more record; None if the metadata have no room for it.
 
         Args:
-            entry: the record. It replaces those in its slot whose writes are ``finished``.
+            record: the record. It replaces those in its slot whose writes are ``finished``.
             now: the store's clock.
             finished: the writes that this process finished.
         """
         kept = tuple(
             other
-            for other in self.entries
-            if other.until > now and not (other.id.slot == entry.id.slot and other.id in finished)
+            for other in self.records
+            if other.until > now and not (other.id.slot == record.id.slot and other.id in finished)
         )
         former = tuple(name for name in self.former_names if name.until > now)
-        table = WriteLog(self.chain, (*kept, entry), self.origin, former)
-        fits = not kept or table.size <= MOST_BYTES  # a single record always fits
-        return table if fits else None
+        log = WriteLog(self.chain, (*kept, record), self.origin, former)
+        fits = not kept or log.size <= MOST_BYTES  # a single record always fits
+        return log if fits else None
 
     def with_former_names(self, names: Sequence[FormerName]) -> WriteLog:
         """The log with more former names, if the metadata have room for them."""
         if not names:
             return self
-        table = self._replace(former_names=tuple({name[:2]: name for name in (*self.former_names, *names)}.values()))
-        return table if table.size <= MOST_BYTES else self
+        log = self._replace(former_names=tuple({name[:2]: name for name in (*self.former_names, *names)}.values()))
+        return log if log.size <= MOST_BYTES else self
 
     @property
     def size(self) -> int:
@@ -148,7 +148,7 @@ class WriteLog(NamedTuple):
     @property
     def text(self) -> str:
         """The log as the metadata hold it."""
-        return " ".join((self.chain, *map(str, self.entries)))
+        return " ".join((self.chain, *map(str, self.records)))
 
     @property
     def metadata(self) -> dict[str, str]:
@@ -161,7 +161,7 @@ class WriteLog(NamedTuple):
 class TrackedETag(ETag):
     """An etag with the object's write log; None if it is not known, as in a listing."""
 
-    table: WriteLog | None = field(default=None, repr=False)
+    log: WriteLog | None = field(default=None, repr=False)
 
 
 class Writer:
@@ -184,22 +184,22 @@ class Writer:
         self._sequence = 0
         self._is_slot_shared = False
 
-    def entry(self, until: float) -> WriteRecord:
+    def new_record(self, until: float) -> WriteRecord:
         """A new record, for one write and all its requests."""
         if self._is_slot_shared:
             self._begin_slot()
         self._sequence += 1
         return WriteRecord(WriteId(self._slot, self._sequence, secrets.token_hex(4)), min(int(until) + 1, _LATEST))
 
-    def stamp(self, table: WriteLog, entry: WriteRecord, now: float) -> WriteLog | None:
-        """As `WriteLog.stamped`, in the place of the write that this process finished last on the object."""
-        others = (other.id for other in table.entries if other.until > now and other.id.slot == entry.id.slot)
+    def with_record(self, log: WriteLog, record: WriteRecord, now: float) -> WriteLog | None:
+        """As `WriteLog.with_record`, in the place of the write that this process finished last on the object."""
+        others = (other.id for other in log.records if other.until > now and other.id.slot == record.id.slot)
         self._is_slot_shared |= any(other not in self._finished for other in others)
-        return table.stamped(entry, now, self._finished)
+        return log.with_record(record, now, self._finished)
 
-    def finish(self, entry: WriteRecord) -> None:
+    def finish(self, record: WriteRecord) -> None:
         """Note that a write has ended and never looks for its record again, so that a later one may replace it."""
-        self._finished[entry.id] = None
+        self._finished[record.id] = None
         if len(self._finished) > MOST_FINISHED:
             self._finished.popitem(last=False)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_memory.object_store import tried_servers
+from agent_memory.object_store.trial import results
 from tests.object_store.matrix import Cells, page
 
 _CELLS = pytest.StashKey[Cells]()
@@ -31,4 +31,4 @@ def cells(pytestconfig: pytest.Config) -> Cells:
 @pytest.fixture(autouse=True)
 def _untried() -> None:
     """Let the first store of each test try its server, as in a new process."""
-    tried_servers._tried.clear()
+    results._tried.clear()

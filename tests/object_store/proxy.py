@@ -95,8 +95,7 @@ class Proxy:
         instead: returns the answer to a request that is not forwarded, or None to forward it.
         framed: whether the body of a PUT is stored with the framing of a chunked upload, as if it were content.
         ignores: names of headers and query parameters, in lower case, that the server ignores.
-        treatments: of the preconditions by kind, as `agent_memory.object_store`'s ``Conditions`` call them; the others
-            are kept.
+        treatments: of the preconditions by kind, named as the fields of ``TrialResults``; the others are enforced.
     """
 
     def __init__(self, upstream: str) -> None:

@@ -28,7 +28,7 @@ def test_a_request_that_the_deadline_ends_at_once_does_not_hide_the_lost_races(i
         loop = asyncio.get_running_loop()
         with deadline_scope(Deadline(5.0, loop.time() + 5.0)):
             attempts = Attempts(lambda: 1.0, "the store")
-            await attempts.lose()
+            await attempts.back_off_after_race()
             await asyncio.sleep(attempts.seconds_left - in_flight)
             with pytest.raises(OutOfTimeError) as ended:
                 await attempts.until_answered(lambda: asyncio.sleep(60))

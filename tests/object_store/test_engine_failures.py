@@ -29,10 +29,10 @@ from agent_memory.object_store import (
     Unreachable,
     WriteConflict,
     Writer,
-    race,
 )
 from agent_memory.object_store.engine import RequestError
 from agent_memory.object_store.retry import Attempts
+from agent_memory.object_store.trial import race
 from agent_memory.testing.simulation import ComposingClient, Faults, SimulatedStore
 from agent_memory.testing.simulation._loop import VirtualLoop
 from agent_memory.testing.simulation._network import LEAST_PART

@@ -12,7 +12,6 @@ from botocore.exceptions import ClientError
 from agent_memory import AgentMemory, ConflictError, FileAlreadyExistsError, PartialOperationError, VersionLimits
 from agent_memory.backend import Key
 from agent_memory.object_store import NoResponse, ObjectStoreBackend, late_requests
-from agent_memory.object_store.conditions import Condition
 from agent_memory.object_store.late_requests import (
     LATE_SECONDS,
     MOST_FORMER_NAMES,
@@ -24,6 +23,7 @@ from agent_memory.object_store.late_requests import (
     etag_of_parts,
     with_former_name,
 )
+from agent_memory.object_store.trial.results import TrialResult
 from agent_memory.object_store.write_log import MOST_BYTES, WriteId, WriteLog, WriteRecord
 from agent_memory.registry import open_backend
 from tests.object_store.proxy import Proxy
@@ -243,7 +243,7 @@ def test_without_conditions_of_uploads_a_way_back_is_refused(
     first.write("a", TEXT)
     first.rename("a", "b")
     trial = network.backend._preconditions._trial
-    trial.known = trial.known.__class__(**{**vars(trial.known), "create_upload": Condition.NOT_ATOMIC})
+    trial.known = trial.known.__class__(**{**vars(trial.known), "create_upload": TrialResult.NOT_ATOMIC})
     with pytest.raises(ConflictError, match="try again in"):
         second.rename("b", "a")
     second.rename("b", "c")
@@ -319,8 +319,8 @@ def test_former_names_survive_their_stored_form_and_no_other_text_is_read() -> N
 def test_an_edit_keeps_former_names_until_they_are_over() -> None:
     former = FormerName.of("a", "etag", 100)
     log = WriteLog("0" * 14, (), "", (former,))
-    entry = WriteRecord(WriteId("0" * 8, 1, "0" * 8), 1000)
-    kept, dropped = log.stamped(entry, 50), log.stamped(entry, 200)
+    record = WriteRecord(WriteId("0" * 8, 1, "0" * 8), 1000)
+    kept, dropped = log.with_record(record, 50), log.with_record(record, 200)
     assert kept
     assert dropped
     assert (kept.former_names, dropped.former_names) == ((former,), ())

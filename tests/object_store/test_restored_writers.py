@@ -40,7 +40,7 @@ class Clones(Scene):
 
     @property
     def slots(self) -> list[str]:
-        return [entry.id.slot for entry in self.log.entries]
+        return [record.id.slot for record in self.log.records]
 
 
 def test_one_of_two_clones_creates_a_file() -> None:
@@ -99,7 +99,7 @@ def test_many_appends_of_one_process_leave_one_record() -> None:
                     await one.write(KEY, b"x", ABSENT)
 
     scene.play(play, 3600)
-    assert len(WriteLog.of(scene.store.objects[KEY.storage].metadata, "").entries) == 1
+    assert len(WriteLog.of(scene.store.objects[KEY.storage].metadata, "").records) == 1
     assert scene.text == b"x" * 400
 
 
@@ -115,7 +115,7 @@ def test_a_finished_write_that_is_forgotten_stays_until_its_time_is_over(monkeyp
                 with deadline_scope(Deadline(30, asyncio.get_running_loop().time() + 30)):
                     await one.append(name, b"x")
             found = scene.store.objects[KEY.storage]
-            counts.append(len(WriteLog.of(found.metadata, "").entries))
+            counts.append(len(WriteLog.of(found.metadata, "").records))
             await asyncio.sleep(1)
         return counts
 
@@ -131,7 +131,7 @@ def test_a_restored_writer_asks_for_the_time_before_its_first_write() -> None:
     client.wake(86_400.0, is_noticed=True)
     scene.play(lambda: clone.append(KEY, b"clone\n"))
     assert client.requests == ["HEAD", "PUT"]
-    assert scene.log.entries[-1].until > EPOCH
+    assert scene.log.records[-1].until > EPOCH
     scene.play(lambda: clone.append(KEY, b"again\n"))
     assert client.requests == ["HEAD", "PUT", "PUT"]
 

@@ -443,14 +443,14 @@ def test_a_full_write_log_waits_until_the_oldest_writer_is_done() -> None:
 
 
 def test_the_metadata_never_exceed_their_byte_limit() -> None:
-    table = WriteLog.new(1.7e9)
-    stamped: WriteLog | None = table
+    log = WriteLog.new(1.7e9)
+    longer: WriteLog | None = log
     count = 0
-    while stamped := table.stamped(WriteRecord(WriteId(f"{count:08x}", 1, "0" * 8), 1_700_000_100), 1.7e9):
-        table, count = stamped, count + 1
-        (name, value), *others = table.metadata.items()
+    while longer := log.with_record(WriteRecord(WriteId(f"{count:08x}", 1, "0" * 8), 1_700_000_100), 1.7e9):
+        log, count = longer, count + 1
+        (name, value), *others = log.metadata.items()
         assert not others
         assert len(name) + len(value) <= MOST_BYTES
-        assert WriteLog.of(table.metadata, "") == table
+        assert WriteLog.of(log.metadata, "") == log
     assert count >= 60
-    assert table.stamped(WriteRecord(WriteId("f" * 8, 1, "0" * 8), 1_700_000_200), 1_700_000_100.5)
+    assert log.with_record(WriteRecord(WriteId("f" * 8, 1, "0" * 8), 1_700_000_200), 1_700_000_100.5)

@@ -21,7 +21,6 @@ from agent_memory.core.versions.origin import Origin
 from agent_memory.core.versions.record import Record
 from agent_memory.core.versions.store import VersionedStore
 from agent_memory.errors import AgentMemoryError
-from agent_memory.object_store import conditional_write
 from agent_memory.object_store.conditional_write import Write
 from agent_memory.object_store.late_requests import FormerName, LateRequests
 from agent_memory.object_store.multipart import Composer
@@ -68,25 +67,25 @@ def test_the_same_seed_gives_the_same_schedule() -> None:
 
 
 async def a_refusal_is_a_conflict(self: Any, answer: Any, base: Any, follow: bool) -> Any:  # noqa: ARG001
-    seen = await self.look(whole=follow)
+    seen = await self.read_state(whole=follow)
     if follow:
         return seen
     raise BeatenError(seen, True)
 
 
-async def nothing_is_compared(self: Any, data: bytes, table: WriteLog, base: Any) -> Any:  # noqa: ARG001
-    return await self._sent(lambda: self._store.put(self.name, data, table.metadata), table)
+async def nothing_is_compared(self: Any, data: bytes, log: WriteLog, base: Any) -> Any:  # noqa: ARG001
+    return await self._sent(lambda: self._store.put(self.name, data, log.metadata), log)
 
 
-def only_the_last_writer_is_kept(self: WriteLog, entry: Any, now: float, finished: Any) -> WriteLog:  # noqa: ARG001
-    return self._replace(entries=(entry,))
+def only_the_last_writer_is_kept(self: WriteLog, record: Any, now: float, finished: Any) -> WriteLog:  # noqa: ARG001
+    return self._replace(records=(record,))
 
 
-_stamped = WriteLog.stamped
+_with_record = WriteLog.with_record
 
 
-def entries_are_dropped_early(self: WriteLog, entry: Any, now: float, finished: Any) -> WriteLog | None:
-    return _stamped(self, entry, now + 60, finished)  # twice the deadline of an operation
+def records_are_dropped_early(self: WriteLog, record: Any, now: float, finished: Any) -> WriteLog | None:
+    return _with_record(self, record, now + 60, finished)  # twice the deadline of an operation
 
 
 async def there_is_no_deadline(_: Any, seconds: float, races: bool = False) -> None:  # noqa: ARG001
@@ -102,17 +101,17 @@ def a_lost_answer_is_a_conflict(self: Any, seen: Any, base: Any) -> BeatenError:
 
 
 def clocks_are_taken_for_exact(self: Any, seen: Any, base: Any) -> bool:
-    same = base is not None and seen.table.continues(base.table, self._store.now())
+    same = base is not None and seen.log.continues(base.log, self._store.now())
     return same or bool(seen.modified <= self._store.now() - self.attempts.seconds_since_effect(self._store.resends))
 
 
 def what_was_written_lately_is_old(self: Any, seen: Any, base: Any) -> bool:
-    same = base is not None and seen.table.continues(base.table, self._store.now())
+    same = base is not None and seen.log.continues(base.log, self._store.now())
     return same or bool(seen.modified < self._store.now())
 
 
-def all_chains_are_one(_: float, entries: tuple[WriteRecord, ...] = ()) -> WriteLog:
-    return WriteLog("0" * 14, entries)
+def all_chains_are_one(_: float, records: tuple[WriteRecord, ...] = ()) -> WriteLog:
+    return WriteLog("0" * 14, records)
 
 
 async def an_upload_takes_the_place_of_whatever_is_there(
@@ -133,8 +132,8 @@ DEFECTS: list[Planted] = [
     (Write, "_after_refusal", a_refusal_is_a_conflict),
     (Write, "_put", nothing_is_compared),
     (Composer, "append", an_upload_takes_the_place_of_whatever_is_there),
-    (WriteLog, "stamped", only_the_last_writer_is_kept),
-    (WriteLog, "stamped", entries_are_dropped_early),
+    (WriteLog, "with_record", only_the_last_writer_is_kept),
+    (WriteLog, "with_record", records_are_dropped_early),
     (Attempts, "_wait", there_is_no_deadline),
     (Write, "_beaten", what_was_read_again_is_forgotten),
     (Write, "_beaten", a_lost_answer_is_a_conflict),
@@ -159,23 +158,24 @@ def test_no_schedule_of_clones_fails(pytestconfig: pytest.Config) -> None:
 
 
 def the_nonce_is_drawn_once(self: Writer, until: float) -> WriteRecord:
-    entry = _entry(self, until)
-    return entry._replace(id=entry.id._replace(nonce=self._slot))  # the slot is drawn once, and copied into the clones
+    record = _new_record(self, until)
+    nonce = self._slot  # drawn once, and copied into the clones
+    return record._replace(id=record.id._replace(nonce=nonce))
 
 
-def any_record_in_the_own_slot_is_replaced(self: Writer, table: WriteLog, entry: Any, now: float) -> WriteLog | None:
-    own = {other.id for other in table.entries if other.id.slot == entry.id.slot}
-    return _stamped(table, entry, now, own | self._finished.keys())
+def any_record_in_the_own_slot_is_replaced(self: Writer, log: WriteLog, record: Any, now: float) -> WriteLog | None:
+    own = {other.id for other in log.records if other.id.slot == record.id.slot}
+    return _with_record(log, record, now, own | self._finished.keys())
 
 
 def a_record_is_never_over(_: Any) -> bool:
     return False
 
 
-_entry = Writer.entry
+_new_record = Writer.new_record
 CLONE_DEFECTS: list[Planted] = [
-    (Writer, "entry", the_nonce_is_drawn_once),
-    (Writer, "stamp", any_record_in_the_own_slot_is_replaced),
+    (Writer, "new_record", the_nonce_is_drawn_once),
+    (Writer, "with_record", any_record_in_the_own_slot_is_replaced),
     (Write, "_is_over", a_record_is_never_over),
 ]
 
@@ -373,21 +373,21 @@ def a_copy_does_not_tell_its_former_names(_: str) -> tuple[FormerName, ...]:
     return ()
 
 
-def a_copy_is_made_whatever_its_etag_is(self: Write, data: bytes, avoided: Any, base: Any) -> Any:
+async def a_copy_is_made_whatever_its_etag_is(self: Write, data: bytes, avoided: Any, base: Any) -> bool:
     former, self.former_names = self.former_names, ()
     try:
-        return _goes_in_a_part(self, data, avoided, base)
+        return await _needs_upload(self, data, avoided, base)
     finally:
         self.former_names = former
 
 
-_goes_in_a_part = Write._goes_in_a_part
+_needs_upload = Write._needs_upload
 
 RENAME_DEFECTS: list[Planted] = [
-    (conditional_write, "needs_upload", a_file_gets_the_etag_that_it_had),
+    (Write, "_needs_upload", a_file_gets_the_etag_that_it_had),
     (LateRequests, "carried", a_process_forgets_its_requests),
     (FormerName, "parse", staticmethod(a_copy_does_not_tell_its_former_names)),
-    (Write, "_goes_in_a_part", a_copy_is_made_whatever_its_etag_is),
+    (Write, "_needs_upload", a_copy_is_made_whatever_its_etag_is),
 ]
 
 

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from agent_memory import AgentMemory, UnsupportedOperationError
-from agent_memory.object_store.tried_servers import REMEMBERED_SECONDS
+from agent_memory.object_store.trial.results import REMEMBERED_SECONDS
 from tests.object_store.proxy import Proxy
 from tests.object_store.test_race import StandIn
 from tests.support.servers import S3Server, by_both_engines

@@ -19,8 +19,8 @@ from agent_memory import (
 )
 from agent_memory.cli import doctor
 from agent_memory.cli.app import app
-from agent_memory.object_store.conditions import Condition
 from agent_memory.object_store.trial import Trial
+from agent_memory.object_store.trial.results import TrialResult
 from agent_memory.testing import conformance
 from agent_memory.testing.conformance import conform
 from tests.object_store.proxy import Fault, Proxy
@@ -169,8 +169,8 @@ def test_doctor_says_which_preconditions_are_not_kept_in_a_race_or_for_a_deleted
 class _NoRaces:
     """Makes a trial look at single requests only."""
 
-    async def run(self, contests: Mapping[str, object]) -> dict[str, Condition]:
-        return dict.fromkeys(contests, Condition.KEPT)
+    async def run(self, contests: Mapping[str, object]) -> dict[str, TrialResult]:
+        return dict.fromkeys(contests, TrialResult.ENFORCED)
 
 
 @pytest.mark.parametrize("promise", ["atomic_create", "compare_and_swap", "conditional_delete"])

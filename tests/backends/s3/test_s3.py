@@ -41,7 +41,8 @@ from agent_memory import (
 )
 from agent_memory.backend import Snapshot
 from agent_memory.key import Key
-from agent_memory.object_store import NoResponse, refusal_of, tried_servers
+from agent_memory.object_store import NoResponse, refusal_of
+from agent_memory.object_store.trial import results
 from agent_memory.runtime.run import Run
 from agent_memory.runtime.runners import run_sync
 from agent_memory_s3 import S3Backend
@@ -69,7 +70,7 @@ def counting(backend: Any) -> Counter[str]:
 
 
 def test_each_operation_costs_the_promised_requests(moto: S3Server) -> None:
-    tried_servers._tried.clear()
+    results._tried.clear()
     backend = moto.new_backend()
     counts = counting(backend)
     with AgentMemory.open(backend) as memory:

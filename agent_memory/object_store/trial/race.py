@@ -1,8 +1,8 @@
 """`Races`: sends several changes of one scratch object at once, of which a precondition lets at most one through.
 
-A server that checks a precondition first, and makes the change afterwards, makes more than one of them: concurrent
-writers would lose each other's changes. Only answers decide, and each change has content of its own, so a network that
-loses or repeats requests makes no server look unsafe.
+A server that checks a precondition first, and makes the change afterwards, makes more than one of them. Concurrent
+writers would lose each other's changes there. Only answers count, and each change has content of its own. So a network
+that loses or repeats requests makes no server look unsafe.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from agent_memory.object_store.cleanup import Cleanup
-from agent_memory.object_store.conditions import Condition
 from agent_memory.object_store.engine import (
     NoResponse,
     NotFound,
@@ -27,22 +26,23 @@ from agent_memory.object_store.engine import (
     WriteConflict,
 )
 from agent_memory.object_store.retry import Attempts
-from agent_memory.object_store.scratch import ScratchObject, scratch_upload
+from agent_memory.object_store.trial.results import TrialResult
+from agent_memory.object_store.trial.scratch import ScratchObject, scratch_upload
 from agent_memory.runtime.tasks import gather_or_cancel
 
 RACERS: Final = 4
 OBJECTS: Final = 3
-"""How many scratch objects are raced at once: with more, the requests for one object are less close to each other."""
+"""The number of scratch objects at once; with more, the requests for one object are less close to each other."""
 PASSES: Final = 2
-"""How often; only once if the server limits the writes of an object so that one racer alone is answered."""
+"""The races of each object; only one if the server limits the writes of an object, and answers one racer alone."""
 _SECONDS: Final = 5.0
-"""After this time no other pass starts, unless a condition is not decided yet."""
+"""After this time no other pass starts, unless a kind of changes is not decided yet."""
 _log = logging.getLogger("agent_memory.object_store")
 Change = Callable[[], Awaitable[str | None]]
 
 
 class _End(Enum):
-    """The answer to one change: made, refused, turned away before it was looked at, or none."""
+    """The answer to one change: made, refused, turned away without a decision (throttled), or none."""
 
     MADE = auto()
     REFUSED = auto()
@@ -51,7 +51,7 @@ class _End(Enum):
 
 
 class _Racer(NamedTuple):
-    """The end of one change; ``etag`` is the object's new one, None if the change removed it."""
+    """The end of one change; ``etag`` is the object's new ETag, None if the change removed the object."""
 
     end: _End
     etag: str | None = None
@@ -62,7 +62,7 @@ class RacedChanges(NamedTuple):
     """One kind of changes to race.
 
     Attributes:
-        changes: prepares them for a scratch object; the stack removes what they need.
+        changes: prepares the changes of a scratch object; the stack aborts their uploads.
         needs_object: whether the object has to exist before.
     """
 
@@ -72,7 +72,7 @@ class RacedChanges(NamedTuple):
 
 @dataclass
 class _Tally:
-    """The rounds of one kind: ``fair`` had several answers, ``limited`` one, beside racers that were turned away."""
+    """The rounds of one kind: ``fair`` had several answers, ``limited`` had one, and all others were turned away."""
 
     fair: int = 0
     limited: int = 0
@@ -83,8 +83,8 @@ class _Tally:
         return self.is_broken or self.fair > 0 or self.limited >= OBJECTS
 
     @property
-    def condition(self) -> Condition:
-        return Condition.NOT_ATOMIC if self.is_broken else Condition.KEPT
+    def result(self) -> TrialResult:
+        return TrialResult.NOT_ATOMIC if self.is_broken else TrialResult.ENFORCED
 
     def counts(self, racers: Sequence[_Racer]) -> bool:
         """Count a round; False if it decides nothing, because too few changes were answered, or all were refused."""
@@ -100,7 +100,7 @@ class _Tally:
 
 
 class Races:
-    """Races kinds of changes: `PASSES` times on `OBJECTS` scratch objects at once.
+    """Races kinds of changes, `PASSES` times on `OBJECTS` scratch objects at once.
 
     Args:
         scratch: makes a scratch object, and removes it afterwards.
@@ -111,12 +111,12 @@ class Races:
         self._scratch = scratch
         self._attempts = attempts.briefly(attempts.seconds_left)  # with a back-off of its own
 
-    async def run(self, kinds: Mapping[str, RacedChanges]) -> dict[str, Condition]:
-        """`Condition.KEPT` or `Condition.NOT_ATOMIC` for each kind; they share their objects, in this order.
+    async def run(self, kinds: Mapping[str, RacedChanges]) -> dict[str, TrialResult]:
+        """`TrialResult.ENFORCED` or `TrialResult.NOT_ATOMIC` for each kind; they share their objects, in this order.
 
         Raises:
             UnsupportedOperationError, PermanentError: as `ObjectStore`.
-            OutOfTimeError: as `Attempts`; some kind is not decided.
+            OutOfTimeError: as `Attempts`; a kind is not decided.
         """
         tallies = {name: _Tally() for name in kinds}
         loop, passes = asyncio.get_running_loop(), 0
@@ -132,7 +132,7 @@ class Races:
                 " (%s) are not shown to hold in a race",
                 ", ".join(limited),
             )
-        return {name: tally.condition for name, tally in tallies.items()}
+        return {name: tally.result for name, tally in tallies.items()}
 
     async def _pass(self, kinds: Mapping[str, RacedChanges], tallies: Mapping[str, _Tally]) -> None:
         async with self._scratch() as scratch:
@@ -149,7 +149,7 @@ class Races:
             racers = await self._raced(changes)
         failures = [racer.failure for racer in racers if racer.failure]
         if not tally.counts(racers):
-            await (self._attempts.back_off(failures[0]) if failures else self._attempts.lose())
+            await (self._attempts.back_off(failures[0]) if failures else self._attempts.back_off_after_race())
         await _follow(scratch, racers)
 
     async def _raced(self, changes: Sequence[Change]) -> Sequence[_Racer]:
@@ -172,12 +172,12 @@ class Races:
 
 
 async def _follow(scratch: ScratchObject, racers: Sequence[_Racer]) -> None:
-    """Note the ETag that the object has after a race; ask for it unless the answers tell."""
+    """Note the ETag that the object has after a race; read it unless the answers contain it."""
     made = [racer for racer in racers if racer.end is _End.MADE]
     if len(made) == 1 and not any(racer.end is _End.UNANSWERED for racer in racers):
         scratch.etag = made[0].etag
     else:
-        await scratch.look()
+        await scratch.read_etag()
 
 
 def creates() -> RacedChanges:

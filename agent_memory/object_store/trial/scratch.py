@@ -1,4 +1,4 @@
-"""`ScratchObject`: the object on which a trial tests a server, and `ScratchUpload`, a multipart upload of it."""
+"""`ScratchObject`: the object of a trial, and `ScratchUpload`, a multipart upload of it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import Final
 from agent_memory.errors import UnsupportedOperationError
 from agent_memory.key import TEMPORARY_SUFFIX
 from agent_memory.object_store.cleanup import Cleanup
-from agent_memory.object_store.conditions import Condition
 from agent_memory.object_store.engine import (
     NoResponse,
     NotFound,
@@ -22,10 +21,11 @@ from agent_memory.object_store.engine import (
     WriteConflict,
 )
 from agent_memory.object_store.retry import Attempts
+from agent_memory.object_store.trial.results import TrialResult
 from agent_memory.object_store.write_log import WRITERS
 
 METADATA: Final = {WRITERS: "-" * 1_500}
-"""The metadata of a scratch object: nearly as long as those of a file can be, and less than any server refuses."""
+"""The metadata of a scratch object: nearly as long as those of a file can be, and accepted by every server."""
 
 
 class ScratchObject:
@@ -59,16 +59,16 @@ class ScratchObject:
         if self.may_exist:
             await self._store.delete(self.name)
 
-    async def condition(
+    async def try_condition(
         self, holds: Callable[[], Awaitable[str]], does_not_hold: Callable[[], Awaitable[str]]
-    ) -> Condition:
+    ) -> TrialResult:
         """Send a change whose precondition holds, then a change whose precondition does not hold."""
         try:
             if not await self.takes(holds):
-                return Condition.NEVER_MET
-            return Condition.IGNORED if await self.takes(does_not_hold) else Condition.KEPT
+                return TrialResult.NEVER_MET
+            return TrialResult.IGNORED if await self.takes(does_not_hold) else TrialResult.ENFORCED
         except UnsupportedOperationError:
-            return Condition.NOT_TAKEN
+            return TrialResult.NOT_TAKEN
 
     async def takes(self, change: Callable[[], Awaitable[str | None]]) -> bool:
         """Send a change until the server makes it or refuses it; return whether it was made.
@@ -88,14 +88,14 @@ class ScratchObject:
                 repeated, self.may_exist = True, existed or failure.sent
                 await self._attempts.back_off(failure)
             except WriteConflict:
-                await self._attempts.lose()
+                await self._attempts.back_off_after_race()
             except (PreconditionFailed, NotFound):
                 return repeated and await self._has_changed()
             else:
                 return True
 
-    async def look(self) -> None:
-        """Find out the present ETag."""
+    async def read_etag(self) -> None:
+        """Read the present ETag."""
         try:
             self.etag = (await self._attempts.until_answered(partial(self._store.head, self.name))).etag
         except NotFound:
@@ -103,7 +103,7 @@ class ScratchObject:
 
     async def _has_changed(self) -> bool:
         before = self.etag
-        await self.look()
+        await self.read_etag()
         return self.etag != before
 
 
