@@ -1,7 +1,7 @@
-"""The hosts and buckets of AWS S3, by name: which are trusted to keep preconditions, and which are refused.
+"""The hosts of AWS S3 that are trusted to enforce preconditions, and the kinds of buckets that are refused.
 
 AWS documents the preconditions of general purpose buckets, and the order of their listings. A host of AWS may also
-belong to a customer's own server, for example a load balancer or a virtual machine; so a domain alone is not trusted.
+belong to a customer's own server, for example a load balancer or a virtual machine. So a domain alone is not trusted.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ class ObjectStoreBackend(Backend):
     Args:
         store: the engine, which sends each request once.
         prefix: at most 100 bytes of UTF-8, because stores limit an object's name to 1,024.
-        allow_single_writer: accept a store that keeps no preconditions, because no other process writes there.
+        allow_single_writer: accept a store that enforces no preconditions, because no other process writes there.
         writer: the writer of the event loop on which the verbs run; all backends on that loop share it.
         jitter: returns random numbers in ``[0, 1)``, which spread retries.
     """
@@ -86,7 +86,7 @@ class ObjectStoreBackend(Backend):
 
     @property
     def capabilities(self) -> Capabilities:  # type: ignore[override]  # not to be set
-        """What the server keeps; before its trial (`check_capabilities`), what the engine can request."""
+        """The capabilities that the server enforces; before its trial (`check_capabilities`), those of the engine."""
         return self._preconditions.capabilities
 
     def as_another_process(self) -> Self:
@@ -204,7 +204,7 @@ class ObjectStoreBackend(Backend):
             TooSoonError: the content had too many names in the last minutes.
         """
         if not self._preconditions.may_enforce_deletes:
-            return  # a deletion without a condition deletes whatever there is, with any ETag
+            return  # a deletion without a condition deletes an object with any ETag
         now, log = self._store.now(), etag.log if isinstance(etag, TrackedETag) else None
         earlier = log.former_names if log else ()
         former = FormerName.of(self._bucket.name(of), etag.token, now + seconds + LATE_SECONDS)
@@ -292,7 +292,7 @@ class ObjectStoreBackend(Backend):
             base = await write.read_state(whole=True)
         is_shared = self._recent_writes.is_shared(name, base)
 
-        async def content(base: State | None) -> bytes:
+        async def make_content(base: State | None) -> bytes:
             if base is None and when is PRESENT:
                 raise not_found(key)
             if base is None:
@@ -304,7 +304,7 @@ class ObjectStoreBackend(Backend):
             return whole
 
         try:
-            written = await write.replace(content, base, follow=True)
+            written = await write.replace(make_content, base, follow=True)
         except BeatenError as beaten:
             raise unknown(key) from beaten
         before = written.state.before if written.state else 0

@@ -93,7 +93,7 @@ class Bucket:
 
 
 class KeyOperation(AbstractContextManager[Attempts]):
-    """See `Bucket.operation`; a class, because every request uses one and a generator is slower."""
+    """See `Bucket.operation`; a class, because every request uses one, and a generator is slower."""
 
     __slots__ = ("_attempts", "_bucket", "_error", "_key", "_path")
 

@@ -30,7 +30,7 @@ class Cleanup:
 
     @asynccontextmanager
     async def on_failure(self, request: Callable[[], Awaitable[object]], attempts: Attempts) -> AsyncIterator[None]:
-        """`run` if the body fails or is cancelled; not if its coroutine is closed, because its event loop is gone."""
+        """Call `run` if the body fails or is cancelled; not if its coroutine is closed, after its event loop."""
         try:
             yield
         except GeneratorExit:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from functools import partial
 
 from agent_memory.backend import ABSENT, ANY, ETag, NewOrigin, WriteWhen
@@ -14,12 +13,9 @@ from agent_memory.object_store.directories import Directories
 from agent_memory.object_store.engine import (
     NoResponse,
     NotFound,
-    NotSatisfiable,
-    Object,
     PermanentError,
     PreconditionFailed,
     RequestError,
-    TooLarge,
     WriteConflict,
 )
 from agent_memory.object_store.late_requests import (
@@ -31,21 +27,21 @@ from agent_memory.object_store.late_requests import (
     etag_of_put,
     require_another_etag,
 )
-from agent_memory.object_store.multipart import TAIL_BYTES, Composer
+from agent_memory.object_store.multipart import Composer
 from agent_memory.object_store.preconditions import Preconditions
 from agent_memory.object_store.retry import Attempts
 from agent_memory.object_store.states import Base, BeatenError, MakeContent, State, Written
 from agent_memory.object_store.write_log import TrackedETag, WriteLog, Writer, WriteRecord
 
 _RESOLUTION_SECONDS = 1.0
-"""Resolution of the time when an object was last written."""
+"""The resolution of the time when an object was last written, in seconds."""
 _LINGER_SECONDS = 10.0
-"""How long a record is kept after its operation's deadline, because other writers' clocks differ."""
+"""How long a record is kept after its operation's deadline, because the clocks of writers differ."""
 _ABORTED = "the multipart upload no longer exists"
 
 
 class Write:
-    """One logical write. All its requests carry the same record, by which it is found if any of them took effect.
+    """One write; all its requests carry the same record, which the object contains if one of them took effect.
 
     Args:
         key: the file.
@@ -63,7 +59,7 @@ class Write:
         known: the object's state after this process's last write, if it is remembered.
         origin: makes the origin of the new state, for each request; None if it has none.
         keeps_origin: whether the new state has the origin of the state that it replaces, if there is one.
-        former_names: those of a new object that is a copy; () if it is no copy.
+        former_names: the former names of a new object that is a copy; () if it is no copy.
     """
 
     def __init__(
@@ -95,19 +91,6 @@ class Write:
         self.keeps_origin = False
         self.former_names: tuple[FormerName, ...] = ()
 
-    @property
-    def own_record(self) -> WriteRecord:
-        """The record, made when it is first sent, because the answers before that have told the store's clock."""
-        if self.record is None:
-            left = self.attempts.deadline.seconds - self.attempts.seconds_ago
-            self.record = self._writer.new_record(self._store.now() + left + _LINGER_SECONDS)
-        return self.record
-
-    async def learn_clock(self) -> None:
-        """Ask the store for its time if the host's clock was set, as in a restored image: the record needs it."""
-        if self.record is None and self._store.clock_was_set():
-            await self.read_state(whole=False)
-
     async def overwrite(self, data: bytes) -> TrackedETag:
         """Write without a condition; raises `OutOfTimeError`."""
 
@@ -117,11 +100,11 @@ class Write:
 
         return await self._until_known(put, ANY)
 
-    async def replace(self, content: MakeContent, base: State | None, *, follow: bool = False) -> Written:
+    async def replace(self, make_content: MakeContent, base: State | None, *, follow: bool = False) -> Written:
         """Write if the object is still in the state ``base``; None means that there is no object.
 
         Args:
-            content: makes the bytes to store in the place of a state.
+            make_content: makes the bytes to store in the place of a state.
             base: the condition.
             follow: if the object is in another state, read it and write in its place instead.
 
@@ -135,7 +118,7 @@ class Write:
         async def put(base: Base) -> TrackedETag:
             nonlocal data, state
             state = base if isinstance(base, State) else None
-            data = await content(state)
+            data = await make_content(state)
             log = await self.new_log(state, self.own_record)
             if state is None or not state.before:
                 return await self._put(data, log, state)
@@ -160,6 +143,51 @@ class Write:
         self.record, self._is_upload = record, True
         return await self._until_known(lambda _: self._sent(request, log), base)
 
+    async def delete(self, etag: str | None, *, conditional: bool) -> bool:
+        """Delete the object, or only if it has the ETag ``etag``; return False if there is no object.
+
+        Args:
+            etag: the ETag that it must have; None for any.
+            conditional: send the current ETag as a precondition.
+
+        Raises:
+            BeatenError: the object has another ETag.
+            OutOfTimeError: as `replace`.
+        """
+        attempts, sent = self.attempts, None
+        while (seen := await self.read_state(whole=False)) is not None:
+            if attempts.lost and sent and not seen.log.continues(sent.log, self._store.now()):
+                return True  # the object was deleted, and this is a new one
+            attempts.lost = attempts.lost and bool(sent and seen.etag == sent.etag)
+            if etag not in (None, seen.etag):
+                raise BeatenError(seen, not attempts.lost)
+            sent = seen
+            if conditional:
+                self._note_late(seen)
+            try:
+                await attempts.write_once(
+                    partial(self._store.delete, self.name, if_match=seen.etag if conditional else None)
+                )
+                return True
+            except NoResponse as failure:
+                await attempts.back_off(failure)
+            except (PreconditionFailed, WriteConflict, NotFound):
+                attempts.lost = attempts.lost or self._store.resends
+                await attempts.back_off_after_race()
+        return attempts.lost
+
+    async def read_state(self, *, whole: bool) -> State | None:
+        """Read the object's state, with its data if ``whole`` (see `Composer.read`); None if there is no object."""
+        try:
+            if whole:
+                found = await self._composer.read(self._store, self.name, self._most, self.attempts)
+            else:
+                found = await self.attempts.until_answered(partial(self._store.head, self.name))
+        except NotFound:
+            return None
+        before = found.size - len(found.data) if whole else 0
+        return State(found.etag, WriteLog.of(found.metadata, found.etag), found.data, before, found.modified)
+
     async def _until_known(
         self, send: Callable[[Base], Awaitable[TrackedETag]], base: Base, follow: bool = False
     ) -> TrackedETag:
@@ -181,13 +209,13 @@ class Write:
                 base = found
 
     async def _after_refusal(self, answer: RequestError, base: Base, follow: bool) -> TrackedETag | Base:
-        """The etag that an earlier request of this write made; or the condition of the next request."""
+        """Return the etag that an earlier request of this write made, or the condition of the next request."""
         if base is ANY and isinstance(answer, WriteConflict):
             await self.attempts.back_off_after_race()
             return base
         seen = await self._read_again(whole=follow)
         if seen and seen.log.has(self.own_record):
-            return self._found(seen)
+            return self._etag_in(seen)
         if self._is_upload and isinstance(answer, NotFound) and (base is ANY or _same(seen, base)):
             raise PermanentError(_ABORTED) from answer
         if base is ANY:
@@ -203,70 +231,12 @@ class Write:
             raise beaten from answer
         return beaten.seen
 
-    async def delete(self, etag: str | None, *, conditional: bool) -> bool:
-        """Delete the object, or only if it has the ETag ``etag``; return False if there is no object.
-
-        Args:
-            etag: the ETag that it must have; None for any.
-            conditional: send the current ETag as a precondition.
-
-        Raises:
-            BeatenError: the object has another ETag.
-            OutOfTimeError: as `replace`.
-        """
-        attempts, sent = self.attempts, None
-        while (seen := await self.read_state(whole=False)) is not None:
-            if attempts.lost and sent and not seen.log.continues(sent.log, self._store.now()):
-                return True  # the object to delete is gone; this is a new one
-            attempts.lost = attempts.lost and bool(sent and seen.etag == sent.etag)
-            if etag not in (None, seen.etag):
-                raise BeatenError(seen, not attempts.lost)
-            sent = seen
-            if conditional:
-                self._note_late(seen)
-            try:
-                await attempts.write_once(
-                    partial(self._store.delete, self.name, if_match=seen.etag if conditional else None)
-                )
-                return True
-            except NoResponse as failure:
-                await attempts.back_off(failure)
-            except (PreconditionFailed, WriteConflict, NotFound):
-                attempts.lost = attempts.lost or self._store.resends
-                await attempts.back_off_after_race()
-        return attempts.lost
-
-    async def read_state(self, *, whole: bool) -> State | None:
-        """The object's state now, with its data if ``whole``; None if there is no object."""
-        try:
-            head = partial(self._store.head, self.name)
-            found = await (self._content() if whole else self.attempts.until_answered(head))
-        except NotFound:
-            return None
-        before = found.size - len(found.data) if whole else 0
-        return State(found.etag, WriteLog.of(found.metadata, found.etag), found.data, before, found.modified)
-
-    async def _content(self) -> Object:
-        """The whole object, or only the end of an object that is large enough to be appended to in parts.
-
-        Reads again if the object's size passed that limit between two requests.
-        """
-        get = partial(self._store.get, self.name)
-        tail = partial(get, span=f"bytes=-{TAIL_BYTES}", most=max(TAIL_BYTES, self._most))
-        while True:
-            try:
-                return await self.attempts.until_answered(partial(get, most=self._composer.most_to_read(self._most)))
-            except TooLarge as large:
-                if large.most == self._most:
-                    raise
-            if await self._composer.is_safe(self.name, self.attempts):
-                with suppress(NotSatisfiable):  # the object is empty by now
-                    found = await self.attempts.until_answered(tail)
-                    if found.size >= (self._composer.least or 0):
-                        return found
-
-    async def _sent(self, request: Callable[[], Awaitable[str]], log: WriteLog) -> TrackedETag:
-        return TrackedETag(await self.attempts.write_once(request), log)
+    async def _read_again(self, whole: bool) -> State | None:
+        """Read the state that refused the write; for its data, back off first, so that the winner can finish."""
+        self.attempts.lost = self.attempts.lost or self._store.resends
+        if whole:
+            await self.attempts.back_off_after_race()
+        return await self.read_state(whole=whole)
 
     async def _put(self, data: bytes, log: WriteLog, base: Base) -> TrackedETag:
         etag = base.etag if isinstance(base, State) else None
@@ -279,11 +249,6 @@ class Write:
             return TrackedETag(await written, log)
         put = partial(self._store.put, self.name, data, log.metadata, if_match=etag, absent=base is None)
         return await self._sent(put, log)
-
-    def avoided(self, log: WriteLog) -> dict[str, float]:
-        """The digests of the ETags that late requests may carry, and until when."""
-        now = self._store.now()
-        return carried_at(log.former_names, self.name, now) | self._late_requests.carried(self._place, now)
 
     async def _needs_upload(self, data: bytes, avoided: dict[str, float], base: Base) -> bool:
         """Whether the write is an upload of one part, because late requests may carry the ETag of a PUT.
@@ -304,54 +269,69 @@ class Write:
             require_another_etag(of_put, avoided, self._store.now())
         return False
 
+    def avoided(self, log: WriteLog) -> dict[str, float]:
+        """The digests of the ETags that late requests may carry, and until when."""
+        now = self._store.now()
+        return carried_at(log.former_names, self.name, now) | self._late_requests.carried(self._place, now)
+
+    async def _sent(self, request: Callable[[], Awaitable[str]], log: WriteLog) -> TrackedETag:
+        return TrackedETag(await self.attempts.write_once(request), log)
+
     def _note_late(self, state: State) -> None:
         self._late_requests.note(self._place, state.etag, self._store.now())
+
+    @property
+    def own_record(self) -> WriteRecord:
+        """The record, made for the first request that has it, because earlier answers have told the store's clock."""
+        if self.record is None:
+            left = self.attempts.deadline.seconds - self.attempts.seconds_ago
+            self.record = self._writer.new_record(self._store.now() + left + _LINGER_SECONDS)
+        return self.record
+
+    async def learn_clock(self) -> None:
+        """Read the store's clock for the record, if the host's clock was set, as in a restored image."""
+        if self.record is None and self._store.clock_was_set():
+            await self.read_state(whole=False)
 
     async def new_log(self, base: State | None, record: WriteRecord) -> WriteLog:
         """The write log of a state with one more record; waits until the metadata have room for it."""
         log = base.log if base else WriteLog.new(self._store.now())._replace(former_names=self.former_names)
         if base is None or not self.keeps_origin:
             log = self._with_origin(log)
-        while (stamped := self._writer.with_record(log, record, self._store.now())) is None:
+        while (longer := self._writer.with_record(log, record, self._store.now())) is None:
             await self.attempts.wait_for_room()
-        return stamped
+        return longer
 
     def _with_origin(self, log: WriteLog) -> WriteLog:
         return log._replace(origin=self.origin() if self.origin else "")
 
-    async def _read_again(self, whole: bool) -> State | None:
-        """Read the state that refused the write. If its data is needed, back off first so the winner can finish."""
-        self.attempts.lost = self.attempts.lost or self._store.resends
-        if whole:
-            await self.attempts.back_off_after_race()
-        return await self.read_state(whole=whole)
-
-    def _found(self, seen: State) -> TrackedETag:
+    def _etag_in(self, seen: State) -> TrackedETag:
+        """The etag that this write made, from a state with its record."""
         if seen.log.records[-1].id == self.own_record.id:
             return TrackedETag(seen.etag, seen.log)
-        return TrackedETag(f'"superseded:{self.own_record}"')  # overwritten since: its own ETag is unknown
+        return TrackedETag(f'"superseded:{self.own_record}"')  # a later write hides the ETag that this write made
 
     def _beaten(self, seen: State | None, base: State | None) -> BeatenError:
-        if seen and self._kept_all(seen, base):
+        if seen and self._would_contain(seen, base):
             self.attempts.lost = False
         return BeatenError(seen, not self.attempts.lost)
 
-    def _is_over(self) -> bool:
-        """Whether other writers may have dropped the record: the store's clock was behind when it was made."""
-        return self.record is not None and self.record.until <= self._store.now()
+    def _would_contain(self, seen: State, base: State | None) -> bool:
+        """Whether a state would contain this write if the write had taken effect: it continues the base, or is older.
 
-    def _kept_all(self, seen: State, base: State | None) -> bool:
-        """Whether this state would contain our write if it had taken effect: it continues the base, or it is older.
-
-        It is older if the object was last written, or its chain began, before our first unanswered write was sent. The
-        time of the last write is by the store's clock, so its error is at most `ObjectStore.ahead_by` and the
-        resolution. The time when the chain began is when the request was sent that began it.
+        It is older if the object was last written, or its chain began, before the first unanswered request was sent.
+        The time of the last write is by the store's clock, so its error is at most `ObjectStore.ahead_by` and the
+        resolution. A chain begins when its first request is sent.
         """
         if base is not None and not self._is_over() and seen.log.continues(base.log, self._store.now()):
             return True
         sent = self._store.now() - self.attempts.seconds_since_effect(self._store.resends)
         written = seen.modified + _RESOLUTION_SECONDS + self._store.ahead_by()
         return written <= sent or seen.log.began + LATE_SECONDS < sent
+
+    def _is_over(self) -> bool:
+        """Whether other writers may have dropped the record, because the store's clock was behind when it was made."""
+        return self.record is not None and self.record.until <= self._store.now()
 
 
 def _same(seen: State | None, base: State | None) -> bool:

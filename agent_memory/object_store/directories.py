@@ -1,8 +1,8 @@
 """`Directories`: keeps a name from being both a file and a directory, on a store without directories.
 
-A process asks the storage when it first writes into a directory, and remembers the answer. So a name can still become
-both if two processes race, or if a process writes again into a directory that another one has changed. Both then stay
-readable.
+A process reads the storage when it first writes into a directory, and remembers the result. So a name can still become
+both if two processes race, or if a process writes again into a directory that another process has changed. Then both
+stay readable.
 """
 
 from __future__ import annotations

@@ -51,13 +51,13 @@ class ObjectStore(Protocol):
         PreconditionFailed: the precondition does not hold (412).
         WriteConflict: the store could not decide the precondition while another write was under way (409).
         NotSatisfiable: the range begins at or after the end of the object (416).
-        NoResponse: no answer, or an answer that does not tell whether the request took effect; a retry may help.
+        NoResponse: no answer, or an answer without the result of the request; a retry may help.
         PermanentError: the store refused the request, and would refuse it again.
         UnsupportedOperationError: the store does not support the condition (501).
     """
 
     resends: bool
-    """Whether the client may repeat a request by itself, so that a write can be refused because of its own effect."""
+    """Whether the client may repeat a request by itself, so that the effect of a write can refuse its repetition."""
     conditional_delete: bool
     """Whether `delete` takes a condition."""
     bare_etags: bool
@@ -67,7 +67,7 @@ class ObjectStore(Protocol):
 
     @property
     def identity(self) -> str:
-        """The bucket's name. Writers of one process lock by it, across all backends of the bucket."""
+        """The bucket's name, which is a part of the locks of a process's writers, across all backends of the bucket."""
         ...
 
     @property
@@ -79,7 +79,7 @@ class ObjectStore(Protocol):
         ...
 
     async def is_trusted(self) -> bool:
-        """Whether the store is known to keep preconditions; otherwise a trial runs once, before a write needs them."""
+        """Whether the store is known to enforce preconditions; else a trial runs once, before a write needs them."""
         ...
 
     def now(self) -> float:
@@ -89,7 +89,7 @@ class ObjectStore(Protocol):
     def clock_was_set(self) -> bool:
         """Whether this host's clock was set since the last answer, so that `now` may be wrong.
 
-        The same is seen in a process that was restored from an image of its memory.
+        A process that was restored from an image of its memory sees the same.
         """
         ...
 
@@ -127,14 +127,14 @@ class ObjectStore(Protocol):
 
 
 class RetainedVersion(NamedTuple):
-    """One thing that a store keeps under a name: a version, a deletion mark, or an incomplete upload."""
+    """A version, a deletion mark or an incomplete upload that a store keeps under a name."""
 
     name: str
     id: str
 
 
 class RetainedPage(NamedTuple):
-    """One page; ``next`` is where the next one begins, None at the end."""
+    """One page; ``next`` is the start of the next page, None at the end."""
 
     found: Sequence[RetainedVersion]
     next: tuple[str, str] | None
@@ -241,9 +241,9 @@ class NoResponse(RequestError):
 
     Attributes:
         sent: whether the request may have taken effect; False if it certainly did not.
-        wait: seconds that the store asks to wait before the next request.
+        wait: the seconds to wait before the next request, as the store demands.
         lasting: whether a retry is useless if the server has never answered this process.
-        cut: whether the deadline ended the request so soon that it tells nothing about the server.
+        cut: whether the deadline ended the request so soon that the server may be healthy.
     """
 
     def __init__(
@@ -257,7 +257,7 @@ class NoResponse(RequestError):
 
 
 class Unreachable(NoResponse):
-    """No answer, and never one in this process: the address may be wrong. Retried for a few seconds only."""
+    """No answer, and no earlier answer in this process: the address may be wrong. Retried for a few seconds only."""
 
 
 class InvalidResponse(NoResponse):
@@ -277,4 +277,4 @@ class AccessDenied(PermanentError, PermissionError):
 
 
 class UnknownOutcome(PermanentError):
-    """A request may have taken effect, but no retry can tell: a bug in the client, or the server is no object store."""
+    """A request may have taken effect, and no retry can find out: a bug in the client, or a server without objects."""

@@ -42,7 +42,7 @@ async def erase(bucket: Bucket, prefix: Key) -> DeletedTree:
     """See `agent_memory.backend.Erases.erase`; this package's own data belong to no tree."""
     store = _versions_of(bucket, prefix)
     erasing = _Erasing(bucket, store, prefix)
-    with erasing.told_as_partial():
+    with erasing.reported_as_partial():
         searched = await _erase(erasing, store)
     return erasing.result(searched)
 
@@ -61,7 +61,7 @@ async def _erase(erasing: _Erasing, store: SupportsVersions) -> bool:
         files = await erasing.files()
         if not files or not dropped or erasing.has_failed:  # else another process wrote a file during the erasing
             break
-    erasing.leave(files)
+    erasing.note_left(files)
     return searched
 
 
@@ -69,7 +69,7 @@ async def erase_earlier(bucket: Bucket, key: Key) -> int | None:
     """See `agent_memory.backend.Erases.erase_earlier`; the latest version of the name stays."""
     store = _versions_of(bucket, key)
     erasing = _Erasing(bucket, store, key, alone=True)
-    with erasing.told_as_partial():
+    with erasing.reported_as_partial():
         try:
             await erasing.drop_all(erasing.uploads, store.abort_upload)
             count = await erasing.drop_all(erasing.earlier_versions, store.delete_version)
@@ -102,7 +102,7 @@ class _Erasing:
         self._has_erased = False
 
     @contextmanager
-    def told_as_partial(self) -> Iterator[None]:
+    def reported_as_partial(self) -> Iterator[None]:
         """Raise `PartialOperationError` for a failure after something was dropped; all files that were found are left.
 
         A file counts as left, because nothing has shown that it is gone.
@@ -118,26 +118,26 @@ class _Erasing:
             raise PartialOperationError(message, (), self._paths(self._found)) from error
 
     async def drop_all(self, listed: List, drop: Drop) -> int:
-        """Drop everything that is listed, until nothing new is listed; return how much that was.
+        """Drop all listed versions or uploads, until nothing new is listed; return their number.
 
-        All pages are read before anything is dropped: for each name the oldest version goes first and the latest last,
-        so that no older version becomes visible meanwhile. An entry is left over if the last listing still has it,
-        whatever the server answered.
+        All pages are read before the first one is dropped. For each name the oldest version is dropped first and the
+        latest last, so that no older version becomes visible meanwhile. A version is left over if the last listing
+        still has it, even if the server answered that it was deleted.
         """
         tried: set[RetainedVersion] = set()
         errors: dict[RetainedVersion, WriteError] = {}
         found = await listed()
         for _ in range(_MOST_ROUNDS):  # bounded, because other writers may never stop
-            if not (new := [kept for kept in found if kept not in tried]):
+            if not (new := [version for version in found if version not in tried]):
                 break
             tried |= set(new)
             errors |= await self._drop(new, drop)
             found = await listed()
         self._has_erased |= not tried.issubset(found)
-        told = {kept.name: error for kept, error in errors.items()}
-        for name in dict.fromkeys(kept.name for kept in found if kept in tried):
+        reasons = {version.name: error for version, error in errors.items()}
+        for name in dict.fromkeys(version.name for version in found if version in tried):
             still_there = WriteError(_STILL_THERE, path=self._prefix.path)
-            self._left.setdefault(name, told.get(name, still_there))
+            self._left.setdefault(name, reasons.get(name, still_there))
         return len(tried)
 
     async def uploads(self) -> list[RetainedVersion]:
@@ -147,15 +147,15 @@ class _Erasing:
         return await self._listed(self._store.list_versions)
 
     async def earlier_versions(self) -> list[RetainedVersion]:
-        """The versions without the latest one of each name; raises `WriteError` if a present file has none."""
+        """The versions except the latest one of each name; raises `WriteError` if a present file has no version."""
         found = await self.versions()
         if not found and await self._bucket.is_file(self._prefix):
             raise WriteError(_NO_VERSIONS, path=self._prefix.path)
-        latest = {kept.name: kept for kept in reversed(found)}
-        return [kept for kept in found if kept is not latest[kept.name]]
+        latest = {version.name: version for version in reversed(found)}
+        return [version for version in found if version is not latest[version.name]]
 
     async def files(self) -> list[RetainedVersion]:
-        """The present files, by a request for the name and by a plain listing of everything below it."""
+        """The present files, by a request for the name and by a plain listing below the name."""
         found = [self._name] if self._name != self._top and await self._bucket.is_file(self._prefix) else []
         after: str | None = None
         markers = Markers(self._prefix, WriteError)
@@ -172,18 +172,18 @@ class _Erasing:
 
     @property
     def has_failed(self) -> bool:
-        """Whether something that was dropped is still listed."""
+        """Whether a dropped version, upload or file is still listed."""
         return bool(self._left)
 
-    def leave(self, files: Iterable[RetainedVersion]) -> None:
-        """Note that these files are still there, unless another error of theirs is known."""
+    def note_left(self, files: Iterable[RetainedVersion]) -> None:
+        """Note that these files are still there, unless another error is known for their names."""
         for file in files:
             still_there = _NO_VERSIONS if file.name not in self._found else _STILL_THERE
             self._left.setdefault(file.name, WriteError(still_there, path=self._prefix.path))
             self._found.add(file.name)
 
     def result(self, searched: bool = True) -> DeletedTree:
-        """How many files were erased; raises `WriteError` if nothing was, `PartialOperationError` if some were not."""
+        """Return the number of erased files; raise `PartialOperationError` if some are left, `WriteError` if all."""
         if not self._left:
             return DeletedTree(len(self._found), 0, searched)
         first = next(iter(self._left.values()))
@@ -224,15 +224,15 @@ class _Erasing:
                 return False
         return True
 
-    def _is_named(self, kept: RetainedVersion) -> bool:
-        if not self._prefix.storage and kept.name.startswith(self._bucket.directory(_OURS)):
+    def _is_named(self, version: RetainedVersion) -> bool:
+        if not self._prefix.storage and version.name.startswith(self._bucket.directory(_OURS)):
             return False  # this package's own data, even if the whole root is erased
-        return kept.name == self._name or (kept.name.startswith(self._top) and not self._alone)
+        return version.name == self._name or (version.name.startswith(self._top) and not self._alone)
 
     async def _drop(self, those: Sequence[RetainedVersion], drop: Drop) -> dict[RetainedVersion, WriteError]:
         by_name: dict[str, list[RetainedVersion]] = {}
-        for kept in reversed(those):
-            by_name.setdefault(kept.name, []).append(kept)
+        for version in reversed(those):
+            by_name.setdefault(version.name, []).append(version)
         self._found |= {name for name in by_name if not name.endswith(_NO_FILES)}
         errors: dict[RetainedVersion, WriteError] = {}
         slots = asyncio.Semaphore(_AT_ONCE)
@@ -247,16 +247,16 @@ class _Erasing:
     async def _drop_in_order(
         self, versions: Sequence[RetainedVersion], drop: Drop, errors: dict[RetainedVersion, WriteError]
     ) -> None:
-        """Stop at the first failure: if the newer versions were dropped, that version would become the current file."""
-        for kept in versions:
+        """Drop versions of one name, and stop at the first failure: else that version could become the current file."""
+        for version in versions:
             try:
                 with self._bucket.operation(self._prefix, WriteError) as attempts:
-                    await attempts.until_answered(partial(drop, kept))
+                    await attempts.until_answered(partial(drop, version))
                 self._has_dropped = True
             except FileNotFoundError:
                 continue  # already deleted
             except WriteError as error:
-                errors[kept] = error
+                errors[version] = error
                 return
 
     def _paths(self, names: Iterable[str]) -> tuple[str, ...]:

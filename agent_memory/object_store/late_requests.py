@@ -1,8 +1,8 @@
-"""The ETags that requests from a while ago may still carry when they arrive late, or a second time.
+"""The ETags that late requests may carry, which a new object must not get.
 
-On most servers an ETag depends only on the content. So a late conditional DELETE of a file also deletes a newer file
-with the same name and the same bytes. A write that would create such a file gives it another ETag: that of an upload of
-one part. Two things tell which ETags to avoid:
+On most servers an ETag depends only on the content. So a conditional DELETE that arrives late, or a second time, also
+deletes a newer file with the same name and the same bytes. A write that would create such a file gives it another ETag,
+the ETag of an upload of one part. Two sources list the ETags to avoid:
 
 - `LateRequests`: the conditional requests that this process sent.
 - `FormerName`: in the metadata of a copy, the names that the content had before. Another process may have deleted it
@@ -20,7 +20,7 @@ from agent_memory.errors import ConflictError
 from agent_memory.key import Key
 
 LATE_SECONDS: Final = 300.0
-"""How long after it was sent a request may still arrive, because a network or a proxy holds it back."""
+"""The longest time between the sending and the arrival of a request that a network or a proxy delays."""
 MOST_FORMER_NAMES: Final = 16
 _MOST_OF_OWN_NAME: Final = 8
 _MOST_PLACES: Final = 10_000
@@ -37,7 +37,7 @@ class FormerName(NamedTuple):
     Attributes:
         name: the digest of the object's name.
         etag: the digest of the ETag that it had there.
-        until: how long a request that deletes it there may arrive, in POSIX seconds of the store's clock.
+        until: the time until which a request that deletes it there may arrive, in POSIX seconds of the store's clock.
     """
 
     name: str
@@ -51,13 +51,13 @@ class FormerName(NamedTuple):
 
     @staticmethod
     def all_of(name: str, carried: Mapping[str, float]) -> tuple[FormerName, ...]:
-        """Return the former names of an object whose name itself has late requests: of the latest eight."""
+        """Return the former names of an object whose own name has late requests, of the latest eight."""
         latest = list(carried.items())[-_MOST_OF_OWN_NAME:]
         return tuple(FormerName(_digest(name, _NAME_DIGITS), etag, int(until) + 1) for etag, until in latest)
 
     @staticmethod
     def to_text(names: Iterable[FormerName]) -> str:
-        """The stored form of several, in ASCII."""
+        """The stored form of several former names, in ASCII."""
         return " ".join(f"{name}:{etag}:{until:x}" for name, etag, until in names)
 
     @staticmethod
@@ -70,14 +70,14 @@ class FormerName(NamedTuple):
 
 
 class TooSoonError(Exception):
-    """Every ETag that the content can have may still be that of a late request, for some more ``seconds``."""
+    """A late request may carry every ETag that the content can have, for some more ``seconds``."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__()
         self.seconds = seconds
 
     def about(self, key: Key) -> ConflictError:
-        """The error for the file that is not created."""
+        """The error for the file, which is not created."""
         return ConflictError(
             "this content had this name a short time ago, and a request from that time may still arrive and delete it; "
             f"nothing was changed; try again in {max(1, round(self.seconds))} s",
@@ -97,13 +97,13 @@ class LateRequests:
     def note(self, place: tuple[str, str], etag: str, now: float) -> None:
         """Remember that a request with this condition was sent; ``now`` is the store's clock."""
         carried = list(self.carried(place, now).items())[1 - _MOST_ETAGS :]
-        self._until.pop(place, None)  # the place is the youngest now
+        self._until.pop(place, None)  # the place becomes the youngest
         self._until[place] = {**dict(carried), etag_digest(etag): now + LATE_SECONDS}
         if len(self._until) > _MOST_PLACES:
             self._until.pop(next(iter(self._until)))
 
     def carried(self, place: tuple[str, str], now: float) -> dict[str, float]:
-        """The digests of the ETags that requests may still carry, and until when."""
+        """The digests of the ETags that requests may still carry, each with the time until which they may arrive."""
         return {etag: until for etag, until in self._until.get(place, {}).items() if until > now}
 
 
@@ -113,12 +113,12 @@ def etag_digest(etag: str) -> str:
 
 
 def etag_of_put(data: bytes) -> str:
-    """The ETag of an object that is written by a PUT, where ETags depend only on the content."""
+    """The ETag of an object that a PUT writes, on a server whose ETags depend only on the content."""
     return hashlib.md5(data, usedforsecurity=False).hexdigest()
 
 
 def etag_of_parts(etags: Sequence[str]) -> str:
-    """The ETag of an upload of parts with these ETags; "" if they are no digests of the content."""
+    """The ETag of an upload of parts with these ETags; "" if these are no digests of the content."""
     parts = [etag.strip('"') for etag in etags]
     if not all(map(_MD5.match, parts)):
         return ""
@@ -127,7 +127,7 @@ def etag_of_parts(etags: Sequence[str]) -> str:
 
 
 def carried_at(names: Iterable[FormerName], name: str, now: float) -> dict[str, float]:
-    """As `LateRequests.carried`, for the content of a copy that gets a name."""
+    """The same as `LateRequests.carried`, for the content of a copy that gets a name."""
     digest = _digest(name, _NAME_DIGITS)
     return {former.etag: former.until for former in names if former.name == digest and former.until > now}
 

@@ -9,18 +9,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Final, cast
 
 from agent_memory.object_store.cleanup import Cleanup
-from agent_memory.object_store.engine import ObjectStore, RetainedVersion, SupportsMultipart
+from agent_memory.object_store.engine import (
+    NotSatisfiable,
+    Object,
+    ObjectStore,
+    RetainedVersion,
+    SupportsMultipart,
+    TooLarge,
+)
 from agent_memory.object_store.retry import Attempts
 from agent_memory.object_store.trial import Trial
 from agent_memory.runtime.tasks import gather_or_cancel
 
 TAIL_BYTES: Final = 64
-"""How many bytes an append reads at the end of a large object: the most that a separator may have."""
+"""The number of bytes that an append reads at the end of a large object: the most that a separator may have."""
 _COPIED_AT_ONCE: Final = 256 << 20
 _MOST_COPIES: Final = 9_999
 _UNDER_WAY: Final = 8
@@ -31,7 +38,7 @@ class Composer:
 
     Args:
         store: the engine.
-        trial: finds out whether the server keeps the preconditions of uploads.
+        trial: finds out whether the server enforces the preconditions of uploads.
         cleanup: aborts failed uploads.
     """
 
@@ -45,12 +52,37 @@ class Composer:
         """The least size in bytes of an object that is appended to in parts; None if this is not known to be safe."""
         return self._store.least_part if self._store and self._trial.known.appends_in_parts else None
 
-    def most_to_read(self, most: int) -> int:
+    async def read(self, store: ObjectStore, name: str, most: int, attempts: Attempts) -> Object:
+        """Read an object of at most ``most`` bytes for an append; of one that is appended to in parts, read the end.
+
+        If the object's size passes that limit between two requests, it is read again.
+
+        Raises:
+            TooLarge: the object has more than ``most`` bytes, and is not appended to in parts.
+        """
+        get = partial(store.get, name)
+        tail = partial(get, span=f"bytes=-{TAIL_BYTES}", most=max(TAIL_BYTES, most))
+        while True:
+            try:
+                return await attempts.until_answered(partial(get, most=self._most_to_read(most)))
+            except TooLarge as large:
+                if large.most == most:
+                    raise
+            if await self.is_safe(name, attempts):
+                with suppress(NotSatisfiable):  # the object is empty by now
+                    found = await attempts.until_answered(tail)
+                    if found.size >= (self.least or 0):
+                        return found
+
+    def _most_to_read(self, most: int) -> int:
         """The most bytes to read of an object of unknown size: a larger one may be appended to without reading it."""
         return min(most, self._store.least_part - 1) if self._store and self._trial.known.may_append_in_parts else most
 
     async def is_safe(self, name: str, attempts: Attempts) -> bool:
-        """Whether the server keeps the preconditions of copied parts; ``name`` is an object of at least that size."""
+        """Whether the server enforces the preconditions of copied parts.
+
+        ``name`` is an object that is large enough to be a part.
+        """
         return (await self._trial.try_copies(name, attempts)).appends_in_parts
 
     async def append(
@@ -80,7 +112,7 @@ class Composer:
         if_match: str | None = None,
         absent: bool = False,
     ) -> str:
-        """Write an object as an upload of one part, whose ETag is not that of a PUT; return it. Raises as `append`."""
+        """Write an object as an upload of one part, and return its ETag, which no PUT makes. Raises as `append`."""
         store = cast(SupportsMultipart, self._store)
         async with self._upload(store, name, metadata, attempts) as upload:
             part = await attempts.until_answered(partial(store.put_part, name, upload, 1, data))

@@ -1,4 +1,4 @@
-"""Parsers for the URLs and storage options that all engines of object stores share."""
+"""Parsers of the URLs and storage options that all engines of object stores have in common."""
 
 from __future__ import annotations
 

@@ -36,8 +36,8 @@ class RecentWrites:
     def keep(self, name: str, state: State, write: Write) -> None:
         """Remember the state after a write, unless its data is over a quarter of the limit.
 
-        If another write began before this one ended, nothing is remembered: the current state may be that of either
-        write, or of neither.
+        If another write began before this one ended, nothing is remembered: either of the writes, or a third one, may
+        have made the current state.
         """
         self.forget(name)
         if self._begun.get(name) is not write:
@@ -50,12 +50,12 @@ class RecentWrites:
             self.forget(next(iter(self._states)))
 
     def is_shared(self, name: str, found: State | None) -> bool:
-        """Whether a shared file was written by other processes after this process; ``found`` is the state just read."""
+        """Whether other processes wrote a shared file after this process; ``found`` is the state that was just read."""
         left = self._shared.get(name)
         return left is not None and (found is None or found.etag != left)
 
     def share(self, name: str, etag: str) -> None:
-        """Mark a file as shared; ``etag`` is the one that this process left."""
+        """Mark a file as shared; ``etag`` is the ETag of this process's last write."""
         self.forget(name)
         self._shared[name] = etag
         self._shared.move_to_end(name)

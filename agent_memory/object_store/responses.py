@@ -64,10 +64,10 @@ def refusal_of(
         has_code: an object store's answer would have a code for a missing object; an answer to a HEAD has none.
         ranged: the request was for a range.
         has_directories: as `PreconditionFailed`.
-        retry_after: seconds that the answer asks to wait.
+        retry_after: the seconds to wait, as the answer demands.
         store: the store's name in messages.
     """
-    code = code if _CODE.fullmatch(code) else ""  # any other text does not belong into a message or a log
+    code = code if _CODE.fullmatch(code) else ""  # no other text may appear in a message or a log
     status = _MEANT.get(code, status)
     if code in _NO_BUCKET:
         return PermanentError(f"the {_NO_BUCKET[code]} does not exist")
@@ -100,7 +100,7 @@ def _failure(store: str, status: int, code: str, retry_after: float) -> Exceptio
 
 
 class Reachability:
-    """Whether a server ever answered this process. The engine sets ``made`` at an answer, ``of_store`` at a store's.
+    """Whether a server ever answered this process; the engine sets ``made`` at an answer, ``of_store`` at a store's.
 
     If a server never answered, a wrong address is more likely than a restart of the server.
     """

@@ -24,19 +24,19 @@ _FIRST_RACE, _LONGEST_RACE = 0.01, 0.5
 _MOST_GARBLED = 4
 """After this many answers in a row that are not HTTP, each on a new connection, an operation fails."""
 _UNREACHABLE_SECONDS = 5.0
-"""How long an operation retries if the server never answered this process."""
-_MOST_CLOSED = 4
-"""Failures at least before that, if requests may have been sent: a single one may take longer than that time."""
+"""The time in which an operation retries if the server never answered this process."""
+_LEAST_CLOSED = 4
+"""The least failures before it gives up, if requests may have been sent: one request may take longer than that time."""
 _BRIEF_SECONDS = 1.0
-"""A request that the deadline ends within this time does not count as unanswered, if races were lost before."""
+"""If races were lost before, a request that the deadline ends within this time does not count as unanswered."""
 _WARN_AT = 4
-"""At this failure an operation logs a warning."""
+"""The failure at which an operation logs a warning."""
 _log = logging.getLogger("agent_memory.object_store")
 T = TypeVar("T")
 
 
 class OutOfTimeError(Exception):
-    """The deadline is over; the message tells the seconds, the number of requests, and the last failure.
+    """The deadline is over; the message has the seconds, the number of requests, and the last failure.
 
     ``races``: the store answered every request, and the operation lost every race against other writers.
     """
@@ -55,7 +55,7 @@ class Attempts:
 
     Attributes:
         lost: whether a write that may have taken effect got no answer.
-        deadline: when the operation has to be over, by the event loop's clock.
+        deadline: the end of the operation, by the event loop's clock.
         sent: whether a write was sent.
     """
 
@@ -76,23 +76,23 @@ class Attempts:
         self._last = "no answer"
 
     def briefly(self, seconds: float) -> Attempts:
-        """More requests, for the same subject, with a time limit of their own."""
+        """Return requests for the same subject with their own time limit."""
         other = Attempts(self._jitter, self._subject)
         other.deadline = Deadline(seconds, other.began + seconds)
         return other
 
     @property
     def seconds_ago(self) -> float:
-        """How long ago the operation began."""
+        """The seconds since the operation began."""
         return self._loop.time() - self.began
 
     @property
     def seconds_left(self) -> float:
-        """How long the operation may still take; 0 if its deadline is over."""
+        """The seconds until the deadline; 0 if it is over."""
         return max(0.0, self.deadline.at - self._loop.time())
 
     async def until_answered(self, request: Callable[[], Awaitable[T]]) -> T:
-        """Send a request until it is answered; repeating it must do no harm.
+        """Send a request until it is answered; a repetition must do no harm.
 
         Raises:
             OutOfTimeError, PermanentError: as `back_off`.
@@ -119,7 +119,7 @@ class Attempts:
         return self._loop.time() - (self._first_sent if resends else self._first_lost)
 
     async def once(self, request: Callable[[], Awaitable[T]]) -> T:
-        """Send a request once, and cancel it at the deadline; raises `NoResponse`. Every request is sent here."""
+        """Send a request once, and cancel it at the deadline; raises `NoResponse`. Every request passes here."""
         self._requests += 1
         began = self._loop.time()
         self._first_request = min(self._first_request, began)
@@ -153,11 +153,11 @@ class Attempts:
         await self._wait(max(0.0, failure.wait) + self._jitter() * _window(_FIRST, self._failures, _LONGEST))
 
     def _check_reach(self, failure: NoResponse) -> None:
-        """Raise `PermanentError` if the server is out of reach; log one warning that requests are repeated."""
+        """Raise `PermanentError` if the server cannot be reached; log one warning that requests are repeated."""
         ends = self.deadline.at
         if isinstance(failure, Unreachable):
             ends = min(ends, self._first_request + _UNREACHABLE_SECONDS)
-            if self._loop.time() >= ends and (not failure.sent or self._failures >= _MOST_CLOSED):
+            if self._loop.time() >= ends and (not failure.sent or self._failures >= _LEAST_CLOSED):
                 raise PermanentError(f"{failure}, {self._requests} requests in {self.seconds_ago:.1f} s") from failure
         if self._failures == _WARN_AT:
             left = max(0.0, ends - self._loop.time())

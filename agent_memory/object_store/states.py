@@ -13,10 +13,10 @@ from agent_memory.object_store.write_log import TrackedETag, WriteLog
 
 
 class State(NamedTuple):
-    """One state of an object: the ETag that a write is conditional on, the log it continues, and the data if read.
+    """One state of an object: the ETag that a write is conditional on, the log that it continues, and the data if read.
 
     An append to a large object reads only its end; ``before`` is the number of bytes before ``data``. ``modified`` is
-    when the object was last written, in POSIX seconds by the store's clock; infinity if unknown.
+    the time of the last write, in POSIX seconds by the store's clock; infinity if it is not known.
     """
 
     etag: str
@@ -27,13 +27,13 @@ class State(NamedTuple):
 
 
 Base: TypeAlias = State | Literal[When.ANY] | None
-"""What a request is conditional on: a state, no object (None), or nothing (`ANY`)."""
+"""The condition of a request: a state, no object (None), or no condition (`ANY`)."""
 MakeContent: TypeAlias = Callable[[State | None], Awaitable[bytes]]
-"""The bytes to store in the place of a state, without those that it has before its ``data``."""
+"""Makes the bytes to store in the place of a state, without the bytes that the state has before its ``data``."""
 
 
 class Written(NamedTuple):
-    """A write that took effect: its etag, the state in whose place it is, and the bytes that `MakeContent` made."""
+    """A write that took effect: its etag, the state that it replaced, and the bytes that `MakeContent` made."""
 
     etag: TrackedETag
     state: State | None
@@ -45,8 +45,8 @@ class BeatenError(Exception):
 
     Attributes:
         seen: the object's state now; None if there is no object, or only an empty directory that the server keeps.
-        certain: whether the write certainly never took effect. If False, it may have taken effect and have been
-            overwritten or deleted since.
+        certain: whether the write certainly never took effect. If False, it may have taken effect, and another writer
+            may have replaced or deleted its content since.
     """
 
     def __init__(self, seen: State | None, certain: bool) -> None:

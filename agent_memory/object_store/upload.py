@@ -26,7 +26,7 @@ from agent_memory.object_store.states import Base, BeatenError, State, refused, 
 from agent_memory.object_store.write_log import TrackedETag, WriteLog, WriteRecord
 
 UPLOAD_SECONDS: Final = 86_400.0
-"""How long an upload may take; the object's metadata keep its record for as long."""
+"""The longest time of an upload; the object's metadata keep its record for as long."""
 MOST_PARTS: Final = 9_999
 
 
@@ -46,10 +46,10 @@ class UploadInParts:
     Args:
         key: the key of the file.
         begun: the upload.
-        part_bytes: how many bytes each part has, except the last one.
+        part_bytes: the number of bytes of each part, except the last one.
         store: the engine.
         bucket: gives each request a deadline.
-        composer: finds out whether the server copies parts on a condition.
+        composer: finds out whether the server enforces the preconditions of copied parts.
         cleanup: aborts the upload.
         writing: opens the write that completes the upload, under the file's lock.
     """
@@ -86,7 +86,7 @@ class UploadInParts:
                 raise PermanentError("the multipart upload no longer exists") from gone
 
     async def add_copy(self, source: Key, start: int, end: int, etag: ETag) -> bool:
-        """See `agent_memory.backend.Parts.add_copy`; False also if the server does not keep the copy's precondition."""
+        """See `agent_memory.backend.Parts.add_copy`; False also if the server ignores the precondition of a copy."""
         if end - start < self._store.least_part and not start:
             return False
         name, number = self._bucket.name(source), len(self._etags) + 1

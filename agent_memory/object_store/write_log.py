@@ -1,17 +1,17 @@
 """`WriteLog`: the records of recent writes in an object's metadata, by which a writer finds a write without an answer.
 
-A refused precondition proves nothing by itself: the refused request may repeat a request that took effect. So every
-write carries a record ``slot:sequence:nonce:until``, and every conditional write also carries the records of the state
-that it replaces. A write that finds its own record, with the nonce, has taken effect. If an object continues the state
-that a write replaces, and does not have the record of the write, the write has not taken effect, because every
-conditional write carries the records that it found. Such states are a **chain**. It begins with a request that creates
-the object, or that has no condition. A network may repeat that request after the object was deleted, and the chain
-begins again, without the later records.
+A refused precondition alone proves nothing: the refused request may repeat a request that took effect. So every write
+carries a record ``slot:sequence:nonce:until``, and every conditional write also carries the records of the state that
+it replaces. A write that finds its own record, with the nonce, has taken effect. If an object continues the state that
+a write replaces, and does not have the record of the write, the write has not taken effect, because every conditional
+write carries the records that it found. Such states are a **chain**. A chain begins with a request that creates the
+object, or that has no condition. A network may repeat that request after the object was deleted, and the chain begins
+again, without the later records.
 
-Processes that were restored from one image of a memory have the same slot and sequence, and they cannot find out. So
-the nonce is new for each write, from the kernel. In its slot a writer replaces only the record of a write that this
-process itself finished. Any other record is dropped after ``until``, in seconds of the store's clock, when no write
-looks for it any more.
+Processes that were restored from one image of a memory have the same slot and sequence, and cannot detect that. So the
+nonce is new for each write, from the kernel. In its slot a writer replaces only the record of a write that this process
+itself finished. Any other record is dropped after ``until``, in seconds of the store's clock. After that time no write
+searches for it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from agent_memory.runtime.queues import KeyedLocks
 MOST_BYTES = 1_900
 """The most bytes of a write log, name included; S3 allows 2,048 for all user metadata of an object."""
 MOST_FINISHED = 4_096
-"""The most finished writes that a writer remembers; the record of a forgotten one stays until its time is over."""
+"""The most finished writes that a writer remembers; the record of a forgotten write stays until its time is over."""
 
 WRITERS = "agent-memory-writers"
 """The name of the log in the metadata."""
@@ -44,9 +44,9 @@ _LATEST = 16**8 - 1
 
 
 class WriteId(NamedTuple):
-    """One write: the writer's slot, the write's number in that slot, and a nonce.
+    """The identity of one write: the writer's slot, the number of the write in that slot, and a nonce.
 
-    Only the nonce tells the write from those of a restored image of the same process.
+    Only the nonce differs from the writes of a restored image of the same process.
     """
 
     slot: str
@@ -55,7 +55,7 @@ class WriteId(NamedTuple):
 
 
 class WriteRecord(NamedTuple):
-    """The record of one write, and until when it is kept."""
+    """The record of one write; it is kept ``until`` a time in POSIX seconds of the store's clock."""
 
     id: WriteId
     until: int
@@ -70,12 +70,12 @@ class WriteRecord(NamedTuple):
         return cls(WriteId(slot, int(sequence, 16), nonce), int(until, 16))
 
     def is_kept_by(self, other: WriteRecord) -> bool:
-        """Whether a record is this one, or the record of a later write in its slot."""
+        """Whether another record is equal to this one, or belongs to a later write in its slot."""
         return other.id == self.id or (other.id.slot == self.id.slot and other.id.sequence > self.id.sequence)
 
 
 class WriteLog(NamedTuple):
-    """The records in one object, oldest first, and the chain that they belong to; and the origin of the object's state.
+    """The metadata of one object: its chain, the records, oldest first, and the origin of its state.
 
     The origin (`agent_memory.backend.KeepsOrigins`) is "" if there is none. Only a copy has former names.
     """
@@ -87,12 +87,12 @@ class WriteLog(NamedTuple):
 
     @classmethod
     def new(cls, now: float, records: tuple[WriteRecord, ...] = ()) -> WriteLog:
-        """The log of an object that is created, or written without a condition: it begins a chain."""
+        """Return the log that begins a chain: of an object that is created, or written without a condition."""
         return cls(f"{int(now):08x}{secrets.token_hex(3)}", records)
 
     @classmethod
     def of(cls, metadata: Mapping[str, str], etag: str) -> WriteLog:
-        """The log of an object that was read. An object of another program has its own chain, made from its ETag."""
+        """Return the log of an object that was read; an object of another program has a chain made from its ETag."""
         origin, former = metadata.get(_ORIGIN, ""), FormerName.parse(metadata.get(_FORMER_NAMES, ""))
         if (match := _TEXT.match(metadata.get(WRITERS, ""))) is None:
             return cls("=" + hashlib.sha256(etag.encode()).hexdigest()[:14], (), origin, former)
@@ -100,18 +100,18 @@ class WriteLog(NamedTuple):
 
     @property
     def began(self) -> float:
-        """When the request was sent that began the chain, by its writer's estimate of the store's clock.
+        """The time when the first request of the chain was sent, by its writer's estimate of the store's clock.
 
-        Infinity if another program began it.
+        Infinity if another program began the chain.
         """
         return math.inf if self.chain.startswith("=") else float(int(self.chain[:8], 16))
 
     def has(self, record: WriteRecord) -> bool:
-        """Whether a write is in the object, or in an earlier state that it was made from."""
+        """Whether the object contains a write, or was made from a state that contains it."""
         return any(record.id == other.id for other in self.records)
 
     def continues(self, earlier: WriteLog, now: float) -> bool:
-        """Whether this is the log of the same state or of a later one of its chain, if the chain began only once."""
+        """Whether this log belongs to the same state, or to a later one of its chain, if the chain began only once."""
         kept = (record for record in earlier.records if record.until > now)
         return self.chain == earlier.chain and all(any(map(record.is_kept_by, self.records)) for record in kept)
 
@@ -119,7 +119,7 @@ class WriteLog(NamedTuple):
         """The log with one more record; None if the metadata have no room for it.
 
         Args:
-            record: the record. It replaces those in its slot whose writes are ``finished``.
+            record: the record. It replaces the records in its slot whose writes are ``finished``.
             now: the store's clock.
             finished: the writes that this process finished.
         """
@@ -159,18 +159,18 @@ class WriteLog(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class TrackedETag(ETag):
-    """An etag with the object's write log; None if it is not known, as in a listing."""
+    """An etag with the object's write log, which is None if it is not known, as in a listing."""
 
     log: WriteLog | None = field(default=None, repr=False)
 
 
 class Writer:
-    """The writer of one event loop: it issues records, and locks that allow one write at a time for each object.
+    """The writer of one event loop: it makes records, and locks that allow one write at a time for each object.
 
     A restored image of this process is another writer with the same slot. A record of an unknown write in the own slot
-    tells of it, and the next write gets a new slot. Nothing is wrong until then, because the nonces differ.
+    shows that, and the next write gets a new slot. Until then the nonces differ, so nothing is lost.
 
-    It also remembers the requests that may still arrive late (`LateRequests`).
+    The writer also remembers the requests that may still arrive late (`LateRequests`).
     """
 
     def __init__(self) -> None:
@@ -185,20 +185,20 @@ class Writer:
         self._is_slot_shared = False
 
     def new_record(self, until: float) -> WriteRecord:
-        """A new record, for one write and all its requests."""
+        """Make the record of one write, for all its requests."""
         if self._is_slot_shared:
             self._begin_slot()
         self._sequence += 1
         return WriteRecord(WriteId(self._slot, self._sequence, secrets.token_hex(4)), min(int(until) + 1, _LATEST))
 
     def with_record(self, log: WriteLog, record: WriteRecord, now: float) -> WriteLog | None:
-        """As `WriteLog.with_record`, in the place of the write that this process finished last on the object."""
+        """Return `WriteLog.with_record`, which replaces the records of the writes that this process finished."""
         others = (other.id for other in log.records if other.until > now and other.id.slot == record.id.slot)
         self._is_slot_shared |= any(other not in self._finished for other in others)
         return log.with_record(record, now, self._finished)
 
     def finish(self, record: WriteRecord) -> None:
-        """Note that a write has ended and never looks for its record again, so that a later one may replace it."""
+        """Note that a write has ended, so that a later record may replace its record."""
         self._finished[record.id] = None
         if len(self._finished) > MOST_FINISHED:
             self._finished.popitem(last=False)

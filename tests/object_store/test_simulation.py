@@ -137,8 +137,8 @@ DEFECTS: list[Planted] = [
     (Attempts, "_wait", there_is_no_deadline),
     (Write, "_beaten", what_was_read_again_is_forgotten),
     (Write, "_beaten", a_lost_answer_is_a_conflict),
-    (Write, "_kept_all", clocks_are_taken_for_exact),
-    (Write, "_kept_all", what_was_written_lately_is_old),
+    (Write, "_would_contain", clocks_are_taken_for_exact),
+    (Write, "_would_contain", what_was_written_lately_is_old),
     (WriteLog, "new", all_chains_are_one),
 ]
 
