@@ -7,13 +7,13 @@ not even one that replaces a directory during an operation.
 - ``_backend``: `LocalBackend`, the five verbs, append in place, and moves and deletes of directories
 - ``_walk``: open a key's directories one by one below the root; ``_openat2``: the same in one system call
 - ``_spelling``: whether a directory keeps names as they are given, or ignores case
-- ``_locked_path``: a key's directory and file, opened and locked for a change
-- ``_locks``: the locks of trees and files, and retries while they are taken; ``_tree_locks``: shared locks of trees
+- ``_locked_path``: a key's directory and file, opened and locked for a change; refuse files with hard links
+- ``_locks``: the locks of trees and files, and retries while they are held; ``_tree_locks``: shared locks of trees
 - ``_files``: stage, name, append to, sync and sweep files; ``_parts``: a file that is written in parts
 - ``_modes``: permission bits of new files and directories
 - ``_trees``: move and delete directories under an exclusive lock; ``_rename``: rename without replacing a file
 - ``_scan``: list files; ``_empty_directories``: remove directories without files
-- ``_links``: refuse files with hard links; ``_descriptor``: a descriptor that closes itself
+- ``_descriptor``: a descriptor that closes itself
 """
 
 from __future__ import annotations

@@ -49,8 +49,7 @@ from agent_memory_local import _files, _trees
 from agent_memory_local._descriptor import LOST
 from agent_memory_local._empty_directories import remove_empty
 from agent_memory_local._files import StagedFile
-from agent_memory_local._links import refuse_other_names
-from agent_memory_local._locked_path import STATE, LockedPath, state_etag
+from agent_memory_local._locked_path import STATE, LockedPath, refuse_other_names, state_etag
 from agent_memory_local._locks import StalePath, close, retry_while_locked, settled_size
 from agent_memory_local._modes import NewModes
 from agent_memory_local._parts import LocalParts
@@ -261,11 +260,11 @@ class LocalBackend(BlockingBackend):
             raise
 
     def _tidy(self, key: Key) -> None:
-        """Remove the empty directories that were created for a file that was not written."""
+        """Remove the empty directories that were created for a file, if the file was not written."""
         remove_empty(self._walker, key.segments[:-1], key)
 
     def _looked(self, key: Key, look: Callable[[], T]) -> T:
-        """Look at the storage; if the root is lost, once more in the root that has its path now."""
+        """Read the storage; if the root is lost, read once more in the root that has its path now."""
         with translating(key, ReadError, OSError):
             try:
                 return look()
@@ -275,10 +274,10 @@ class LocalBackend(BlockingBackend):
                 return look()
 
     def _is_elsewhere(self, key: Key, error: OSError) -> bool:
-        """Whether a failed look was in a root that is lost, and the same store is open elsewhere now."""
+        """Whether the failure was in a root that is lost, and the same store is now open in another directory."""
         if error.errno not in LOST:
             return False
-        with suppress(OSError):  # the failure of the look says more
+        with suppress(OSError):  # the first failure has the better message
             return self._walker.confirm_root(key)
         return False
 
@@ -299,7 +298,7 @@ class LocalBackend(BlockingBackend):
             now = os.fstat(file)
             if now.st_size == found.st_size:
                 return now, now.st_size
-            found = now  # an append ended between the two calls; the first size may be from the middle of it
+            found = now  # an append ended between the two calls, so the first size may be from the middle of it
 
     def _readable(self, key: Key, file: int) -> os.stat_result:
         found = os.fstat(file)

@@ -11,16 +11,16 @@ from weakref import ref
 from agent_memory.backend import Uncopied
 
 LOST: Final = frozenset({errno.ESTALE, errno.ENOTCONN, errno.ENODEV, errno.EIO})
-"""Errors of a file or directory whose server, daemon or volume went away."""
+"""The errors of a file or directory whose server, daemon or volume is gone."""
 _locked: dict[int, ref[Descriptor]] = {}
 
 
 class Descriptor(Uncopied):
-    """An open file or directory; closed with its last reference, so never while a thread uses it.
+    """An open file or directory; closed with its last reference, and so never while a thread uses it.
 
     A program may close descriptors that it does not own (``os.closerange``), and the next file that it opens gets the
-    number. The device and inode are therefore recorded, so that another file is neither used nor closed. Two cases are
-    not detected: another thread reuses the number between the check and the use, or opens the same file under it.
+    number. So the device and inode are recorded, and another file is neither used nor closed. Two cases are not
+    detected: another thread reuses the number between the check and the use, or opens the same file under it.
     """
 
     __slots__ = ("__weakref__", "identity", "number")
@@ -35,7 +35,7 @@ class Descriptor(Uncopied):
             _locked[number] = ref(self)
 
     def is_open(self) -> bool:
-        """Whether the number still is this file and the file still has a name; if not, open the path again."""
+        """Whether the number still belongs to this file, and the file still has a name; if not, open the path again."""
         try:
             found = os.fstat(self.number)
         except OSError as error:
@@ -50,7 +50,7 @@ class Descriptor(Uncopied):
         return found.st_nlink > 0
 
     def close(self) -> None:
-        """Close it now; only for a holder of the only reference."""
+        """Close the file now; only the holder of the only reference may call this."""
         self.__del__()
         self.number = -1
 
@@ -60,7 +60,7 @@ class Descriptor(Uncopied):
         close: Callable[[int], None] = os.close,
         locked: dict[int, ref[Descriptor]] = _locked,
     ) -> None:
-        try:  # without calling another Python function: an interrupt at its start would leave the number open
+        try:  # calls no other Python function: an interrupt at its start would leave the number open
             locked.pop(self.number, None)
             found = fstat(self.number)
             if self.identity is None or (found.st_dev, found.st_ino) == self.identity:
@@ -68,7 +68,7 @@ class Descriptor(Uncopied):
         except (AttributeError, OSError):
             return  # never opened, or already closed; everything that must be durable was synced before
         except BaseException:
-            self.__del__()  # after an interrupt; a number that is closed by now is no longer this file
+            self.__del__()  # after an interrupt; a number that was closed before it no longer belongs to this file
             raise
 
 

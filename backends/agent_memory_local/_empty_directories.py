@@ -1,4 +1,4 @@
-"""Removal of directories without files: users do not see them, and they must not block a name."""
+"""Removal of directories without files, which are not listed and must not block a name."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _IN_USE = {
 def remove_empty(walker: Walker, segments: Sequence[str], key: Key) -> None:
     """Remove a directory and its parents, as long as they are empty or already gone; errors are ignored.
 
-    A writer that is about to write a file there finds its directory gone and creates it again.
+    A concurrent writer that finds its directory gone creates it again.
     """
     for depth in range(len(segments) - 1, -1, -1):
         try:
@@ -42,7 +42,7 @@ def remove_empty(walker: Walker, segments: Sequence[str], key: Key) -> None:
 def remove_if_empty(parent: int, name: str, depth: int = MAX_SEGMENTS) -> bool:
     """Remove a directory that contains no files except temporary files of dead or failed writers.
 
-    True if the name is free now; False if an entry with the name stays.
+    Return True if the name is free now, False if a file or directory with the name stays.
 
     Raises:
         OSError: the disk failed.
@@ -57,7 +57,7 @@ def _removed(parent: int, name: str) -> bool:
         return True
     except OSError as error:
         if error.errno == errno.EROFS:
-            return not _is_there(parent, name)  # the error comes for any name, also for a free one
+            return not _is_there(parent, name)  # every name has this error, also a free one
         if error.errno in _IN_USE:
             return False
         raise

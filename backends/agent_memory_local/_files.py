@@ -1,7 +1,6 @@
 """Files in one open directory: staged without their final name, renamed in one step, appended to, synced.
 
-A writer holds the lock of its staged file until it is done. A sweep can thus tell the files of dead writers from those
-of active writers.
+A writer holds the lock of its staged file until the file is complete. So a sweep removes only files of dead writers.
 """
 
 from __future__ import annotations
@@ -53,8 +52,8 @@ def is_temporary(name: str) -> bool:
 class StagedFile(Uncopied):
     """A new file of ``size`` bytes in a directory, without its final name.
 
-    It has no name at all if it is ``nameless`` and the system supports that; else it has a temporary name, which
-    `close` removes.
+    It has no name if it is ``nameless`` and the system supports that; else it has a temporary name, which `close`
+    removes.
     """
 
     def __init__(self, directory: Descriptor, size: int, *, nameless: bool) -> None:
@@ -90,7 +89,7 @@ class StagedFile(Uncopied):
         sync_file(self._file.number)
 
     def create(self, name: str, directory: int, bits: int | None) -> None:
-        """Give the file a free name, or raise `FileExistsError`; ``bits``: its permissions, if not the default."""
+        """Give the file a free name, or raise `FileExistsError`; ``bits``: permissions other than the default."""
         if bits is not None:
             set_bits(self._file.number, bits)
         self._link(name, directory)
@@ -123,7 +122,7 @@ class StagedFile(Uncopied):
             raise
 
     def close(self) -> None:
-        """Remove the temporary name, if there still is one, and release the lock of the file."""
+        """Remove the temporary name, if the file still has one, and release the lock of the file."""
         try:
             if self._temporary is not None:
                 self._remove_temporary()
@@ -155,13 +154,13 @@ def _nameless(directory: int) -> int | None:
 
 
 def make_ignore_file(directory: Descriptor, sync: bool, bits: int | None) -> None:
-    """Let git ignore everything in a directory; a file that git reads already stays as it is."""
+    """Let git ignore all files in a directory; an existing ``.gitignore`` stays as it is."""
     if os.access(_IGNORE_FILE, os.F_OK, dir_fd=directory.number):
         return
     try:
         _create_ignore_file(directory, sync, bits)
     except OSError as error:
-        if error.errno not in _NOT_PERMITTED:  # else the write of the caller's file decides what that means
+        if error.errno not in _NOT_PERMITTED:  # else the write of the caller's file raises the error, if it fails too
             raise
 
 
@@ -171,7 +170,7 @@ def _create_ignore_file(directory: Descriptor, sync: bool, bits: int | None) -> 
         new.write(_IGNORE_ALL)
         if sync:
             new.sync()
-        with suppress(FileExistsError):  # another process was faster
+        with suppress(FileExistsError):  # another process created it first
             new.create(_IGNORE_FILE, directory.number, bits)
         if sync:
             sync_file(directory.number)
@@ -252,7 +251,7 @@ def sweep(directory: int, name: str) -> bool:
 
 
 def sync_file(file: int) -> None:
-    """Sync an open file or directory to the disk itself; a failed sync is not retried: a retry may succeed wrongly.
+    """Sync an open file or directory to the disk; a failed sync is not retried, because a retry may succeed wrongly.
 
     On macOS ``fsync`` ends at the cache of the drive; ``F_FULLFSYNC`` does not, if the filesystem supports it.
     """

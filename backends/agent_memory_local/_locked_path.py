@@ -12,8 +12,7 @@ from agent_memory.errors import FileAlreadyExistsError, FileOperationError
 from agent_memory.key import Key
 from agent_memory_local._descriptor import Descriptor, LockedDescriptor
 from agent_memory_local._empty_directories import remove_if_empty
-from agent_memory_local._files import StagedFile, read_range
-from agent_memory_local._links import refuse_other_names
+from agent_memory_local._files import StagedFile, is_temporary, read_range
 from agent_memory_local._locks import StalePath, lock_file, unlock_file, unlock_tree
 from agent_memory_local._spelling import on_disk
 from agent_memory_local._tree_locks import TreeLocks
@@ -23,7 +22,7 @@ STATE = "stat:"
 
 
 def state_etag(found: os.stat_result, size: int) -> ETag:
-    """An etag for partial reads of one state; it equals no content's etag, so no write can depend on it."""
+    """The etag for partial reads of one state; it equals no etag of a content, so no write can depend on it."""
     return ETag(f"{STATE}{found.st_dev}:{found.st_ino}:{size}:{found.st_mtime_ns}:{found.st_ctime_ns}")
 
 
@@ -60,7 +59,7 @@ class LockedPath(Uncopied):
 
     @property
     def directory(self) -> int:
-        """The descriptor of the directory; the first access walks to it and, with ``make``, creates missing ones."""
+        """The descriptor of the directory; the first access walks to it, and creates it with ``make``."""
         return self.open_directory.number
 
     @property
@@ -154,7 +153,7 @@ class LockedPath(Uncopied):
         try:
             is_exact = self.walker.has_exactly(directory, self.key, new)
         except OSError:
-            return  # the file is made; another program deleted it, or the next use of the name looks again
+            return  # the file was created; another program deleted it, or the next use of the name checks again
         if not is_exact:
             with suppress(FileNotFoundError):
                 os.unlink(self.name, dir_fd=directory)
@@ -172,7 +171,7 @@ class LockedPath(Uncopied):
         return read_range(self.file, 0, self.found.st_size)
 
     def etag(self, error: type[FileOperationError], allow_hard_links: bool, max_bytes: int) -> ETag:
-        """The etag of the open file; above ``max_bytes``, the size limit of a read, one that equals no content's."""
+        """The etag of the open file; above ``max_bytes``, the size limit of a read, it is a `state_etag`."""
         assert self.found is not None  # noqa: S101
         if self.found.st_size > max_bytes:
             return state_etag(self.found, self.found.st_size)
@@ -199,7 +198,7 @@ class LockedPath(Uncopied):
             unlock_file(self.file)
 
     def release(self) -> None:
-        """Release the lock of the tree, if it is held; call it once the remaining work does not depend on paths."""
+        """Release the lock of the tree, if it is held; call it when the remaining work depends on no path."""
         if self._tree is not None:
             tree, self._tree = self._tree, None
             if unlock_tree(tree.number):
@@ -216,3 +215,24 @@ class LockedPath(Uncopied):
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()
+
+
+def refuse_other_names(directory: int, key: Key, file: int, error: type[FileOperationError]) -> None:
+    """Raise unless all other names of an open file are temporary names beside it; these are removed.
+
+    Another name may be outside the root. A writer that was killed after it gave the file its name leaves a temporary
+    name; see `_files.StagedFile.create`.
+    """
+    found = os.fstat(file)
+    if found.st_nlink - _removed_temporaries(directory, found) > 1:
+        allowed = "allow_hard_links=True allows reading it"
+        raise error(f"the file has another name (a hard link), perhaps outside the tree; {allowed}", path=key.path)
+
+
+def _removed_temporaries(directory: int, found: os.stat_result) -> int:
+    with os.scandir(directory) as entries:
+        ours = [e.name for e in entries if is_temporary(e.name) and e.inode() == found.st_ino]
+    for name in ours:
+        with suppress(OSError):  # already removed, or no permission: it counts as a temporary name in any case
+            os.unlink(name, dir_fd=directory)
+    return len(ours)

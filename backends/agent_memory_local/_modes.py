@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class NewModes(NamedTuple):
-    """The permission bits of new files and directories; None: those of their creation, which the umask reduces."""
+    """The permission bits of new files and directories; None: the bits of the system call, less the umask."""
 
     file: int | None = None
     directory: int | None = None

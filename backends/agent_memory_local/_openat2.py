@@ -1,7 +1,7 @@
 """A whole walk in one system call: Linux's ``openat2`` with flags that refuse every link and stay below the root.
 
-It is only a shortcut. If it fails, the path is walked again component by component (`_walk`), which finds the exact
-error. Without it (before Linux 5.6, or if a sandbox forbids it) every path is walked component by component.
+The call is only a shortcut. If it fails, the path is walked again component by component (`_walk`), which finds the
+exact error. Without the call (before Linux 5.6, or in a sandbox that forbids it) every path is walked so.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""`Root`: the open directory of a store. A directory that is opened later in its place must be the same store.
+"""`Root`: the open directory of a store; only the same store may be opened again by its path.
 
 A volume can be unmounted or replaced while its store is open, and the directory below its mount point stays. So a root
 that is lost is opened again by its path only if the record of the store there has the id of the store that was open. A
-store without a record has no id, and no id equals another.
+store without a record has no id, and equals no other store.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def lost_root() -> OSError:
 
 
 class Root(Uncopied):
-    """The descriptor of a root, and the facts by which its store is recognised.
+    """The descriptor of a root, and the facts that identify its store.
 
     Attributes:
         now: the open directory; None before it is opened, and after `close`.
@@ -78,7 +78,7 @@ class Root(Uncopied):
         """
         root = self.now
         if root is None or not root.is_open():
-            return False  # it is opened by its path
+            return False  # the next use opens it by its path
         try:
             found = os.stat(self._path)
         except PermissionError:
@@ -106,10 +106,10 @@ class Root(Uncopied):
         return root
 
     def _is_same_directory(self, new: Descriptor) -> bool:
-        """Whether it is the open root, which another thread opened meanwhile, or whose number the program closed.
+        """Whether this is the open root: another thread opened it meanwhile, or the program closed its number.
 
         Device and inode identify a directory while it is open. After its number was closed they may repeat on another
-        volume, but never on the directory below the mount point; then only a store without an id relies on them.
+        volume, but never on the directory below the mount point. Then only a store without an id relies on them.
         """
         root = self.now
         if root is None or new.identity != root.identity:
@@ -125,7 +125,7 @@ class Root(Uncopied):
 
 
 def _id_in(root: int) -> str | None:
-    """The id in the record of the store in an open directory; None if there is no record, or it is damaged."""
+    """The id in the record of the store in an open directory; None without a record, or with a damaged one."""
     opened: list[int] = [root]
     try:
         for segment in STORE_RECORD.segments:
@@ -139,7 +139,7 @@ def _id_in(root: int) -> str | None:
 
 
 def _has_a_path(directory: Descriptor) -> bool:
-    """Whether any path leads to an open directory; none does if its filesystem was unmounted."""
+    """Whether a path leads to an open directory; none leads there if its filesystem was unmounted."""
     system: Any = fcntl
     try:
         if hasattr(fcntl, "F_GETPATH"):

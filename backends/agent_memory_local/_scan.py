@@ -17,7 +17,7 @@ from agent_memory_local._walk import subdirectory
 def scan(directory: int, builder: PageBuilder, recursive: bool, depth: int, above: str = "") -> None:
     """Add every regular file below a directory to a builder; ``depth``: the segments from the tree to the directory.
 
-    Directories are added only if not ``recursive``, and only if there is a file below them. Symbolic links, special
+    Without ``recursive``, directories with a file below them are added, too. Symbolic links, special
     files and entries without permission count as skipped. Temporary files of dead writers are removed.
     """
     add = builder.file
@@ -82,7 +82,7 @@ def _opened(parent: int, segment: str, builder: PageBuilder) -> int | None:
 
 
 def _holds_a_file(directory: int, depth: int, builder: PageBuilder) -> bool:
-    """Whether a directory has a file below it; one that a writer has just created is not listed yet."""
+    """Whether a directory has a file below it; a temporary file of a writer does not count."""
     for entry in _entries(directory):
         if entry.is_file(follow_symlinks=False):
             if not entry.name.endswith(TEMPORARY_SUFFIX):

@@ -1,8 +1,8 @@
-"""Whether a volume keeps a name as it was given: looked up inside each directory, because any of them may be a volume.
+"""Whether a volume keeps a name as it was given, found out for each directory, because each may be another volume.
 
-Filesystems differ in the names that they take for one: in case, in Unicode's forms, in short names. Each rule may hold
-for one directory only (a mount point, or ext4's ``+F``), so no rule is known here. A directory that finds a name under
-another case is listed at each use of a name, and only a name that its listing contains is there.
+Filesystems differ in the names that they take as equal: by case, by Unicode's forms, by short names. Each rule may hold
+for one directory only (a mount point, or ext4's ``+F``), so this module contains no rule. A directory that finds a name
+under another case is listed at each use of a name, and only a name in that listing exists.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ def from_disk(name: str) -> str:
 
 
 class Spelling:
-    """The directories below one root that tell names apart by case, each found out once.
+    """The directories below one root that distinguish names by case, each found out once.
 
     Attributes:
-        folds_case: whether a directory was found that does not.
+        folds_case: whether a directory was found that ignores case.
     """
 
     def __init__(self) -> None:
@@ -39,18 +39,18 @@ class Spelling:
         self._exact: set[str] = set()
 
     def is_known_exact(self, path: str) -> bool:
-        """Whether the directory at a path below the root is known to tell names apart by case."""
+        """Whether the directory at a path below the root is known to distinguish names by case."""
         return path in self._exact
 
     def forget(self, path: str | None = None) -> None:
-        """Look again at a directory that was created anew; without a path, at all directories."""
+        """Forget a directory that was created anew; without a path, all directories."""
         if path is None:
             self._exact.clear()
         else:
             self._exact.discard(path)
 
     def is_exact(self, directory: int, path: str, name: str, found: os.stat_result | int) -> bool:
-        """Whether a name that was found in an open directory is its name there, not only another spelling of it.
+        """Whether a name that was found in an open directory is spelled so there.
 
         ``path`` is the path of the directory below the root, ``name`` a name for the system. ``found`` is the open
         file or directory, or the status of one that other writers of this package cannot delete meanwhile.
@@ -75,7 +75,7 @@ class Spelling:
         return False
 
     def _compare(self, path: str, are_listed: bool, other: os.stat_result, found: os.stat_result | int) -> None:
-        """Learn from an entry that was found by the other case of a name; both may be one file with two hard links."""
+        """Learn from a file that was found by the other case of a name; both may be hard links of one file."""
         if are_listed:
             self._learn(path)
         elif os.path.samestat(other, os.fstat(found) if isinstance(found, int) else found):

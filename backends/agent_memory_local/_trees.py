@@ -48,11 +48,11 @@ from agent_memory_local._spelling import on_disk
 from agent_memory_local._walk import Walker, require_regular, segments_of, symlink
 
 _ACROSS = {errno.EXDEV, errno.EBUSY}
-"""The errors of a directory that is a mount or lies on another one, or on a lower layer of an overlay filesystem."""
+"""The errors of a directory that is a mount, or lies on another mount or a lower layer of an overlay filesystem."""
 
 
 class DirectoryTree(Uncopied):
-    """The tree of a key, open and exclusively locked: no other writer can change its files.
+    """The tree of a key, open and exclusively locked, so that no other writer can change its files.
 
     Raises:
         AgentMemoryFileNotFoundError: the tree has no directory yet.
@@ -191,12 +191,12 @@ def _renamed(old: int, source: Key, new: int, target: Key) -> bool:
 
 
 def _require_exact(walker: Walker, old: int, source: Key, new: int, target: Key) -> None:
-    """Take a rename back if the volume stores the new name otherwise than it was given."""
+    """Undo a rename if the volume stores the new name otherwise than it was given."""
     name = on_disk(target.name)
     try:
         is_exact = walker.has_exactly(new, target, os.stat(name, dir_fd=new, follow_symlinks=False))
     except OSError:
-        return  # it is renamed; another program moved or deleted it, or the next use of the name looks again
+        return  # the file was renamed; another program moved it since, or the next use of the name checks again
     if not is_exact:
         with suppress(FileNotFoundError):
             os.rename(name, on_disk(source.name), src_dir_fd=new, dst_dir_fd=old)
@@ -274,7 +274,7 @@ def _move(walker: Walker, tree: DirectoryTree, source: Key, target: Key, sync: b
             if error.errno in _ACROSS:
                 return False
             raise
-        walker.spelling.forget()  # other directories have the names below the two now
+        walker.spelling.forget()  # the paths below both names lead to other directories now
         _require_exact(walker, old, source, new, target)
         sync_written(new, sync)
         sync_written(old, sync)

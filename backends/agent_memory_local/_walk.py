@@ -1,7 +1,7 @@
 """Walks by descriptors: each component of a path is opened below the previous one, and no link is followed.
 
-A path that is resolved first and opened later can be exchanged in between; a descriptor cannot. This module therefore
-never joins host paths: it opens a key's segments one by one with ``O_NOFOLLOW``, starting at the root.
+A path that is resolved first and opened later can be exchanged in between; a descriptor cannot. So this module never
+joins host paths: it opens a key's segments one by one with ``O_NOFOLLOW``, from the root on.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ OPEN_FILE = _openat2.how(os.O_RDONLY | _FILE)
 OPEN_FILE_TO_CHANGE = _openat2.how(os.O_RDWR | os.O_APPEND | _FILE)
 DIRECTORY_MODE = 0o700
 _ABOVE_ROOT = ".."
-"""Where `Spelling` keeps what it knows of directories above the root; no key has this segment."""
+"""The path under which `Spelling` remembers the directories above the root; no key has this segment."""
 
 
 def segments_of(path: str) -> list[str]:
@@ -50,10 +50,10 @@ class Walker:
     """Opens directories and files below one root, and keeps a descriptor of the root.
 
     The path of the root may contain symbolic links of the operator; they are resolved once, in the constructor. With
-    ``within``, only the path of that directory may contain them. If the root is moved, it stays the same directory; if
-    it is lost, it is opened again by its path, if the same store is there: see `Root`.
+    ``within``, only the path of that directory may contain them. If the root is moved, it stays the same directory. If
+    it is lost, it is opened again by its path, if the same store is there; see `Root`.
 
-    A name leads only to the entry of exactly that name, also on a volume that ignores case; see `_spelling`.
+    A name leads only to a file or directory of exactly that name, also on a volume that ignores case; see `_spelling`.
     """
 
     def __init__(self, root: str, within: str | None = None, new_modes: NewModes | None = None) -> None:
@@ -162,14 +162,14 @@ class Walker:
         return self._walked(key, lambda base: self._stepped(base, _ABOVE_ROOT, self._names, key))
 
     def _look_below(self) -> None:
-        """Find out how the open root is walked, and whether its own data are ignored by git."""
+        """Find out whether the open root is walked by ``openat2``; forget the facts about another root."""
         root = self._root.now
         self._below = None if root is None else _openat2.find(root.number)
         self.spelling.forget()
         self._has_ignore_file = False
 
     def _make_ignore_file(self, root: Descriptor, key: Key, sync: bool) -> None:
-        """Let git ignore this package's own data before the first file of them is written; no file is replaced."""
+        """Let git ignore this package's own data before its first file is written; no file is replaced."""
         directory = Descriptor(self.made_below(root.number, "", [RESERVED], key, sync))
         make_ignore_file(directory, sync, self.new_modes.file)
         self._has_ignore_file = True

@@ -7,7 +7,7 @@ sends the whole file; nothing can be forgotten permanently; and a forked child c
 - this module: `ObstoreBackend`, and registration of the URLs
 - ``_client``: `ObstoreStore`, one bucket of S3; each call sends one request and is not retried
 - ``_azure``: `AzureStore`, the differences of Azure Blob Storage
-- ``_opening``: storage options, and opening of obstore's stores; ``_values``: values that would make obstore panic
+- ``_opening``: storage options, and opening of obstore's stores
 - ``_certificates``: certificates of authorities that obstore cannot use
 - ``_answers``: translation of the exceptions of obstore
 """

@@ -11,8 +11,7 @@ The logic is in `agent_memory.object_store`. ``storage_options`` are the options
 - ``_answers``: translation of the exceptions of s3fs, botocore and aiohttp
 - ``_options``: checks of storage options
 - ``_bodies``: bounded bodies of answers; ``_certificates``: files of TLS
-- ``_replies``: checks that a reply answers the request
-- ``_numbers``: numbers and dates in replies
+- ``_replies``: checks that a reply answers the request; numbers and dates in replies
 """
 
 from __future__ import annotations

@@ -34,9 +34,17 @@ from agent_memory.object_store import (
 )
 from agent_memory_s3._answers import S3Request, are_refused, has_directories
 from agent_memory_s3._connection import Connection, can_send_once
-from agent_memory_s3._numbers import posix_seconds
 from agent_memory_s3._options import require_options
-from agent_memory_s3._replies import LISTING, UPLOADS, content_of, entries, length_of, next_of, require_listing
+from agent_memory_s3._replies import (
+    LISTING,
+    UPLOADS,
+    content_of,
+    entries,
+    length_of,
+    next_of,
+    posix_seconds,
+    require_listing,
+)
 
 _CONDITIONS = {"PutObject": {"IfMatch", "IfNoneMatch"}, "DeleteObject": {"IfMatch"}, "GetObject": {"IfMatch"},
                "UploadPartCopy": {"CopySourceIfMatch"},

@@ -1,13 +1,16 @@
-"""Checks that a reply answers its request: botocore accepts any XML and omits elements that it does not find.
+"""Checks that a reply answers its request, and parsers of its numbers and dates, which may be any text.
 
-Without these checks a login page or an empty body would be an empty listing.
+Botocore accepts any XML, and omits elements that it does not find. Without the checks a login page or an empty body
+would be an empty listing.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 from agent_memory.object_store import NotSatisfiable, PermanentError, TooLarge
@@ -119,3 +122,22 @@ def _bounds(span: str, size: int) -> tuple[int, int]:
     if not first:
         return max(0, size - int(last)), size
     return int(first), min(int(last) + 1, size) if last else size
+
+
+def posix_seconds(date: object) -> float | None:
+    """The POSIX time of an HTTP date; None if the date is missing or cannot be parsed."""
+    try:
+        return parsedate_to_datetime(str(date)).timestamp()
+    except (ArithmeticError, OSError, TypeError, ValueError):
+        return None
+
+
+def retry_after(headers: Mapping[str, object]) -> float:
+    """The seconds in ``Retry-After``, finite and at least zero; a date counts relative to the server's clock."""
+    asked = str(headers.get("retry-after", ""))
+    try:
+        seconds = float(asked)
+    except ValueError:
+        then, now = posix_seconds(asked), posix_seconds(headers.get("date"))
+        seconds = 0.0 if then is None or now is None else then - now
+    return max(0.0, seconds) if math.isfinite(seconds) else 0.0

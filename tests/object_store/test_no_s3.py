@@ -14,7 +14,7 @@ from agent_memory.backend import Markers
 from agent_memory.key import Key
 from agent_memory.object_store import NotSatisfiable, Object, PermanentError, TooLarge
 from agent_memory_s3._client import S3Store
-from agent_memory_s3._numbers import posix_seconds, retry_after
+from agent_memory_s3._replies import posix_seconds, retry_after
 from tests.object_store.proxy import Proxy, operation_of
 from tests.support.servers import S3Server
 
@@ -138,7 +138,7 @@ def test_markers_that_form_a_cycle_raise_an_error() -> None:
 
 ENTRIES = {
     "LIST": "<Contents><Size>1</Size></Contents>",
-    "VERSIONS": "<ETag><Key>.a</Key></ETag>",
+    "VERSIONS": "<Version><Key>.a</Key></Version>",
     "UPLOADS": "<Upload><Key>.a</Key></Upload>",
 }
 
