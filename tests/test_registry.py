@@ -42,7 +42,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
     def install_one(name: str, source: str | None, *, point: str = "", target: str = "") -> None:
         metadata = site / f"{name}-1.0.dist-info"
         metadata.mkdir()
-        (metadata / "METADATA").write_text(f"Metadata-ETag: 2.1\nName: {name}\nVersion: 1.0\n")
+        (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
         (metadata / "entry_points.txt").write_text(f"[agent_memory]\n{point or name} = {target or name}\n")
         if source is not None:
             (site / f"{name}.py").write_text(HEAD + source)

@@ -54,9 +54,9 @@ async def test_a_client_without_the_token_cannot_connect(server: Server) -> None
 @pytest.mark.parametrize("era", ["2025-06-18", "2026-07-28"])
 def test_a_request_with_another_host_or_origin_is_refused(server: Server, era: str) -> None:
     for host in ("evil.example", "evil.example:80", "127.0.0.1", "127.0.0.1:1", "127.0.0.1.evil.example"):
-        assert server.post(Host=host, **{"MCP-Protocol-ETag": era}).status_code == 421
+        assert server.post(Host=host, **{"MCP-Protocol-Version": era}).status_code == 421
     for origin in ("http://evil.example", "null", "https://127.0.0.1", "http://127.0.0.1:1"):
-        assert server.post(Origin=origin, **{"MCP-Protocol-ETag": era}).status_code == 403
+        assert server.post(Origin=origin, **{"MCP-Protocol-Version": era}).status_code == 403
 
 
 def test_a_request_with_the_servers_host_and_origin_is_served(server: Server) -> None:

@@ -37,7 +37,7 @@ def install(directory: Path, site: Path) -> None:
     name, version = project["name"], project["version"]
     metadata = site / f"{name.replace('-', '_')}-{version}.dist-info"
     metadata.mkdir(parents=True)
-    (metadata / "METADATA").write_text(f"Metadata-ETag: 2.1\nName: {name}\nVersion: {version}\n")
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
     lines = []
     for group, points in project.get("entry-points", {}).items():
         lines += [f"[{group}]", *(f"{point} = {value}" for point, value in points.items())]
