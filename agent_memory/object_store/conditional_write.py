@@ -49,7 +49,7 @@ class Write:
         writer: makes the record.
         attempts: the requests of the operation.
         composer: appends to large objects in parts.
-        preconditions: tells whether the server enforces the condition of a completed upload.
+        preconditions: finds out whether the server enforces the condition of a completed upload.
         directories: frees a name that the server keeps as an empty directory.
         most: the most bytes of the object to read.
 
@@ -111,7 +111,7 @@ class Write:
         Raises:
             BeatenError: the object is in another state. With ``follow``, only if the record of this write may have been
                 dropped, because its time was over.
-            OutOfTimeError: the deadline is over; `Attempts.lost` tells whether the write may have taken effect.
+            OutOfTimeError: the deadline is over; with `Attempts.lost` the write may have taken effect.
         """
         data, state = b"", base
 
@@ -282,7 +282,7 @@ class Write:
 
     @property
     def own_record(self) -> WriteRecord:
-        """The record, made for the first request that has it, because earlier answers have told the store's clock."""
+        """The record, made for the first request that has it, because earlier answers set the store's clock."""
         if self.record is None:
             left = self.attempts.deadline.seconds - self.attempts.seconds_ago
             self.record = self._writer.new_record(self._store.now() + left + _LINGER_SECONDS)

@@ -87,7 +87,7 @@ class KnownDirectories:
 
 
 class Directories:
-    """The directories of one bucket; asks the storage only about those that are not known."""
+    """The directories of one bucket; the storage is read only for unknown directories."""
 
     def __init__(self, bucket: Bucket, locks: KeyedLocks) -> None:
         self._bucket = bucket

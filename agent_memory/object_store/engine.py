@@ -237,7 +237,7 @@ class TooLarge(RequestError):
 
 
 class NoResponse(RequestError):
-    """No answer that tells the result of a request; the text gives the reason, in a few words.
+    """A request without an answer, or with an answer without a result; the text gives the reason in a few words.
 
     Attributes:
         sent: whether the request may have taken effect; False if it certainly did not.

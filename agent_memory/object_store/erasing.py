@@ -48,7 +48,7 @@ async def erase(bucket: Bucket, prefix: Key) -> DeletedTree:
 
 
 async def _erase(erasing: _Erasing, store: SupportsVersions) -> bool:
-    """Erase everything that is found; return whether versions were searched."""
+    """Erase all found versions, uploads and files; return whether versions were searched."""
     searched = True
     files: list[RetainedVersion] = []
     for _ in range(_MOST_ROUNDS):
@@ -103,10 +103,7 @@ class _Erasing:
 
     @contextmanager
     def reported_as_partial(self) -> Iterator[None]:
-        """Raise `PartialOperationError` for a failure after something was dropped; all files that were found are left.
-
-        A file counts as left, because nothing has shown that it is gone.
-        """
+        """Raise `PartialOperationError` for a failure after the first drop; all found files count as left."""
         try:
             yield
         except PartialOperationError:

@@ -136,7 +136,7 @@ class Attempts:
     async def back_off(self, failure: NoResponse) -> None:
         """Note a failure, and wait before the next request: exponential back-off with full jitter, 2 seconds at most.
 
-        If the store asks to wait, this time is added.
+        A wait that the store demands is added.
 
         Raises:
             OutOfTimeError: the deadline leaves no time for another request.

@@ -136,7 +136,7 @@ class UploadInParts:
             raise refused(self._key, begun.when, beaten) from beaten
 
     async def _complete_over(self, write: Write, complete: Callable[..., Awaitable[str]]) -> TrackedETag:
-        """Complete the upload in the place of whatever state the file has, until no other writer is faster."""
+        """Complete the upload in the place of any state of the file, and retry while other writers are faster."""
         begun = self._begun
         while (seen := await write.read_state(whole=False)) is not None:
             request = partial(complete, if_match=seen.etag)

@@ -72,7 +72,7 @@ class LocalBackend(BlockingBackend):
             links. Such a file is never changed in place.
         within: a directory above the root that the operator chose, if the rest of the root's path comes from another
             source, such as a cloned repository. No symbolic link below it is followed, also not on the way to the root.
-        mode: the permission bits of new files, as a number or as octal digits ("0640"), whatever the umask is. New
+        mode: the permission bits of new files, as a number or as octal digits ("0640"), for every umask. New
             directories also get search permission for each reader. The default is 0600, and 0700 for directories, less
             the umask. A file that is replaced keeps its own bits.
 
