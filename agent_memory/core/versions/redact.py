@@ -85,16 +85,19 @@ async def redact(
         begun = best.record.redacted(None, reason)
         tombstone = best.key.parent.join(begun.name)
         await run.call(store.write, tombstone, begun.trailer(), ABSENT)
-    searched = True
-    for name in file.names:
-        with renewed_deadline(run.now()):
-            searched &= await run.call(erase_earlier, histories.key(name)) is not None
-    for each in records:
-        if each.key != tombstone:
+    searched, erased = True, 0
+    with tree_flows.told_as_partial(key, lambda: bool(erased)):
+        for name in file.names:
             with renewed_deadline(run.now()):
-                await tree_flows.forget(store, run, each.key)
-    if not best.record.redacted_by:
-        await run.call(store.write, tombstone, best.record.redacted(by, reason).trailer())
+                count = await run.call(erase_earlier, histories.key(name))
+            searched &= count is not None
+            erased += count or 0
+        for each in records:
+            if each.key != tombstone:
+                with renewed_deadline(run.now()):
+                    erased += (await tree_flows.forget(store, run, each.key)).files or 0
+        if not best.record.redacted_by:
+            await run.call(store.write, tombstone, best.record.redacted(by, reason).trailer())
     return RedactResult(key.path, version, still_in, searched)
 
 

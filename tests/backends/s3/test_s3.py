@@ -372,7 +372,7 @@ def test_a_failing_credential_process_is_named_and_no_request_is_sent(
     options = {"endpoint_url": moto.endpoint, "profile": "failing"}
     with (
         AgentMemory.open(moto.new_url(), storage_options=options) as memory,
-        pytest.raises(FileOperationError, match=r"could not be obtained \(CredentialRetrievalError\)") as failed,
+        pytest.raises(FileOperationError, match=r"credentials could not be obtained: their provider") as failed,
     ):
         call(memory)
     assert not isinstance(failed.value, OutcomeUnknownError)
@@ -409,7 +409,10 @@ def test_a_programming_error_before_the_first_request_is_raised_too(
         raise ImportError
 
     monkeypatch.setattr(backend._bucket.store._connection, "client", broken)
-    with AgentMemory.open(backend) as memory, pytest.raises(AppendError, match=r"client failed \(ImportError\)"):
+    with (
+        AgentMemory.open(backend) as memory,
+        pytest.raises(AppendError, match=r"no request could be made \(ImportError\)"),
+    ):
         memory.append("a.md", "x")
 
 

@@ -18,9 +18,11 @@ from agent_memory import (
     AgentMemoryService,
     AsyncAgentMemory,
     ConflictError,
+    FileOperationError,
     InvalidContentError,
     OperationDenied,
     OutcomeUnknownError,
+    PartialOperationError,
     UnsupportedOperationError,
     VersionLimits,
     WriteError,
@@ -214,7 +216,7 @@ def test_a_redaction_that_did_not_end_is_finished_by_a_repeated_call(
                 raise WriteError("not permitted")
             return verb(*arguments, **options)
 
-        with monkeypatch.context() as patched, suppress(WriteError):  # not raised where one call erases all
+        with monkeypatch.context() as patched, suppress(FileOperationError):  # not raised where one call erases all
             patched.setattr(backend, refused, refuse)
             memory.versions.redact("a", secret.id, reason="a key")
         unfinished = memory.versions.list("a")[1]
@@ -320,3 +322,24 @@ def test_a_storage_that_may_keep_copies_redacts_nothing(tmp_path: Path) -> None:
             with pytest.raises(UnsupportedOperationError, match="keeps nothing"):
                 memory.versions.redact("a", version, reason="x")
         assert contents(memory, "a") == ["1", "2"]
+
+
+def test_a_redaction_that_fails_after_something_was_erased_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = AgentMemory.open("memory://", versions=ON)
+    for text in ("one", SECRET, "three"):
+        memory.write("a", text)
+    secret = memory.versions.list("a")[1]
+    backend: Any = memory._tree.backend
+    write, calls = backend.write, itertools.count()
+
+    def refuse(*arguments: Any, **options: Any) -> Any:
+        if next(calls) == 1:  # the first one marks the redaction as begun
+            raise WriteError("not permitted")
+        return write(*arguments, **options)
+
+    monkeypatch.setattr(backend, "write", refuse)
+    with pytest.raises(PartialOperationError, match=r"a part was erased, then this failed: .*not permitted"):
+        memory.versions.redact("a", secret.id, reason="a key")
+    monkeypatch.undo()
+    memory.versions.redact("a", secret.id, reason="a key")
+    assert memory.versions.list("a")[1].redacted_by
