@@ -30,7 +30,6 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "connect": ("claude-code",),
     "conversation allow": (),
     "copy": ("store", "other"),
-    "cost": ("--reads", "200"),
     "cp": ("plan.md", "copy.md"),
     "create": ("new.md", "x"),
     "demo": ("--url", "memory://"),

@@ -14,7 +14,7 @@ from tests.cli.commands import ARGUMENTS, commands, done
 
 Run = Callable[..., Result]
 STORE = ("--url", "store")
-OF_ALL_AGENTS = {"agents", "audit verify", "cost", "demo", "doctor", "mcp", "new", "plugins"}
+OF_ALL_AGENTS = {"agents", "audit verify", "demo", "doctor", "mcp", "new", "plugins"}
 
 
 def test_the_table_has_every_command() -> None:

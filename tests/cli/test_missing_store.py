@@ -18,7 +18,6 @@ Run = Callable[..., Result]
 MAY_BE_THE_FIRST = {
     "append",
     "connect",
-    "cost",
     "create",
     "demo",
     "doctor",

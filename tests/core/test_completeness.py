@@ -291,7 +291,6 @@ BELOW = {"doctor", "demo", "audit"}
 OTHERWISE = {
     "connect",
     "copy",
-    "cost",
     "diff",
     "mcp",
     "new",
