@@ -1,4 +1,4 @@
-"""The command connect: configures an MCP client to start ``agent-memory mcp`` with this store."""
+"""The command connect: prints the configuration of an MCP client that starts ``agent-memory mcp`` with this store."""
 
 from __future__ import annotations
 
@@ -10,15 +10,13 @@ import shlex
 import sys
 import sysconfig
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final, Literal
 from urllib.parse import parse_qsl, urlsplit
 
 import click
 
-from agent_memory.cli.client_entries import Place, Unchangeable, with_json_entry, with_toml_entry
-from agent_memory.cli.client_files import content, replace_file
-from agent_memory.cli.clients import CLIENTS, Client
 from agent_memory.cli.output import note, printable, show_json
 from agent_memory.cli.paths import memory_path
 from agent_memory.cli.presence import local_root, require_store
@@ -26,14 +24,12 @@ from agent_memory.cli.settings import (
     OPTIONS_VARIABLE,
     Command,
     Settings,
-    global_options,
     key_value,
     open_store,
     pass_settings,
 )
 from agent_memory.errors import BackendNotAvailableError, UnsupportedOperationError, install_hint
 from agent_memory.plugins.configuration import PLUGINS_VARIABLE
-from agent_memory.reading.lines import MARK
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _VARIABLE: Final = re.compile(r"\$[\w{]")
@@ -44,51 +40,132 @@ _OF_S3: Final = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_REGION", "AWS_D
 """Variables besides those of credentials without which S3 would not be found."""
 
 
+@dataclass(frozen=True)
+class Client:
+    """One MCP client.
+
+    Attributes:
+        title: its name.
+        user: the file for all projects, below the user's home directory.
+        project: the file of one project, below its directory; None if the client has none.
+        servers: the object or table of all servers.
+        fields: the fields of an entry besides ``command`` and ``args``.
+        home: the environment variable with another directory for the file ``user``.
+        environment: where an entry names variables for the server.
+        form: the language of the configuration to copy; with ``shell`` it is the client's own command.
+    """
+
+    title: str
+    user: str
+    project: str | None = None
+    servers: str = "mcpServers"
+    fields: Mapping[str, str] = field(default_factory=dict)
+    home: str | None = None
+    environment: str = '"env"'
+    form: Literal["json", "toml", "shell"] = "json"
+
+    def file(self, scope: str) -> Path:
+        """The file of the scope ``user`` or ``project``.
+
+        Raises:
+            click.UsageError: the client has no files of projects.
+        """
+        if scope == "user":
+            return self._user_file()
+        if self.project is None:
+            raise click.UsageError(f"{self.title} has no file for one project; leave out --scope")
+        return Path.cwd() / self.project
+
+    def configuration(self, scope: str, name: str, command: list[str]) -> str:
+        """The text to copy that makes the client start a server by a command."""
+        if self.form == "shell":
+            return shlex.join(["claude", "mcp", "add", "--scope", scope, name, "--", *command])
+        entry = {**self.fields, "command": command[0], "args": command[1:]}
+        if self.form == "json":
+            return json.dumps({self.servers: {name: entry}}, indent=2, ensure_ascii=False)
+        values = [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in entry.items()]
+        return "\n".join([f"[{self.servers}.{name}]", *values])
+
+    def place(self, file: Path, name: str) -> str:
+        """Where the configuration goes."""
+        if self.form == "shell":
+            return f"run this command in a shell; it changes {str(file)!r}"
+        if self.form == "toml":
+            return f"add this at the end of {str(file)!r}, or put it in the place of an older table of this name"
+        return f"this is the content of {str(file)!r}; if the file exists, set {name!r} in its {self.servers!r}"
+
+    def _user_file(self) -> Path:
+        if self.home and (directory := os.environ.get(self.home)):
+            return Path(directory).absolute() / Path(self.user).name
+        home, file = Path.home(), Path(self.user)
+        if file.parts[0] != ".config":
+            return home / file
+        given = Path(os.environ.get("XDG_CONFIG_HOME", ""))
+        others = given if given.is_absolute() else home / ".config"  # as the specification of XDG says
+        configured = home / "Library/Application Support" if sys.platform == "darwin" else others
+        return configured / file.relative_to(".config")
+
+
+CLIENTS: Final = {
+    "claude-code": Client("Claude Code", ".claude.json", ".mcp.json", home="CLAUDE_CONFIG_DIR", form="shell"),
+    "claude-desktop": Client("Claude Desktop", ".config/Claude/claude_desktop_config.json"),
+    "codex": Client(
+        "Codex",
+        ".codex/config.toml",
+        ".codex/config.toml",
+        "mcp_servers",
+        home="CODEX_HOME",
+        environment="env_vars",
+        form="toml",
+    ),
+    "cursor": Client("Cursor", ".cursor/mcp.json", ".cursor/mcp.json"),
+    "gemini": Client("Gemini CLI", ".gemini/settings.json", ".gemini/settings.json"),
+    "vscode": Client("VS Code", ".config/Code/User/mcp.json", ".vscode/mcp.json", "servers", {"type": "stdio"}),
+    "windsurf": Client("Windsurf", ".codeium/windsurf/mcp_config.json"),
+}
+"""The clients by the name that the command takes; their formats were checked in November 2026."""
+
+
 @click.command(cls=Command)
 @click.argument("client", type=click.Choice(list(CLIENTS)))
-@click.option("--write", is_flag=True, help="Change the client's file; without it, only print.")
 @click.option("--scope", type=click.Choice(["user", "project"]), default="user", show_default=True,
               help="The file for all projects, or the file of the project in the current directory.")  # fmt: skip
 @click.option("--name", default="agent-memory", show_default=True, help="The name of the server in the file.")
 @click.option("--directory", type=memory_path, default="", metavar="DIR", help="Serve only this directory.")
 @click.option("--read-only", is_flag=True, help="Refuse every change.")
 @click.option("--history", is_flag=True, help="Let the client read the files of conversations.")
+@click.option("--no-conversation", is_flag=True, help="The memory holds no conversation: let clients use its names.")
 @click.option("--versions", is_flag=True, help="Let the client list and restore earlier versions.")
 @pass_settings
 def connect(
-    settings: Settings, client: str, write: bool, scope: str, name: str, directory: str,
-    read_only: bool, history: bool, versions: bool,
+    settings: Settings, client: str, scope: str, name: str, directory: str, read_only: bool, history: bool,
+    no_conversation: bool, versions: bool,
 ) -> None:  # fmt: skip
-    """Configure an MCP client to serve itself the memory of --agent.
+    """Print the configuration with which an MCP client serves itself the memory of --agent.
 
-    Prints the configuration. With --write, merges it into the file of the client and keeps the old file beside it; no
-    other entry is changed. Credentials are never written.
+    For Claude Code it is a command for the shell, for the other clients an entry for the client's file. Nothing is
+    written, and credentials are never printed.
     """
     if importlib.util.find_spec("mcp") is None:
         raise BackendNotAvailableError(f"the MCP SDK is missing: {install_hint('mcp')}")
     if not _NAME.fullmatch(name):
         raise click.UsageError("the name of a server is 1 to 64 characters of A-Z a-z 0-9 _ -, the first no _ or -")
     chosen = CLIENTS[client]
-    file, place = chosen.file(scope), Place(chosen.servers, name)
-    flags = {"--read-only": read_only, "--history": history, "--versions": versions}
+    file = chosen.file(scope)
+    flags = {
+        "--read-only": read_only, "--history": history, "--no-conversation": no_conversation, "--versions": versions
+    }  # fmt: skip
     served = _options({"--directory": directory, **flags})
     command = _checked([*_program(), *_store_arguments(settings, directory, read_only), "mcp", *served])
-    entry = chosen.entry(command)
-    needed = _variables(settings)
-    facts = {
-        "client": client, "scope": scope, "name": name, "file": str(file), "command": command, "environment": needed
-    }  # fmt: skip
-    if write:
-        facts |= _merge(file, place, entry, private=scope == "user")
-        text = f"{_told(chosen, facts)}\nit serves the memory of agent {settings.agent!r} in {settings.url!r}"
-    else:
-        facts["text"] = text = _shown(client, scope, place, entry)
+    text, needed = chosen.configuration(scope, name, command), _variables(settings)
     if settings.json:
-        show_json(facts)
+        show_json({
+            "client": client, "scope": scope, "name": name, "file": str(file), "command": command,
+            "environment": needed, "text": text,
+        })  # fmt: skip
         return
     click.echo(printable(text))
-    if not write:
-        note(f"nothing was written; --write merges this into {str(file)!r}")
+    note(f"nothing was written: {chosen.place(file, name)}")
     if needed:
         note(_on_credentials(chosen, needed))
 
@@ -181,73 +258,6 @@ def _checked(command: list[str]) -> list[str]:
         if _CONTROL.search(word) or printable(word) != word:
             raise click.UsageError(f"{word!r} has characters that a configuration cannot have")
     return command
-
-
-def _merge(file: Path, place: Place, entry: Mapping[str, Any], *, private: bool) -> dict[str, Any]:
-    """Merge the entry into the file of a client.
-
-    Raises:
-        click.ClickException: the file cannot be changed without a loss.
-        FileAlreadyExistsError: another server has the name.
-        ConflictError: the client changed the file at the same time.
-    """
-    if not private and (link := _link_below(Path.cwd(), file)):
-        raise click.ClickException(f"{str(file)!r} is unchanged: {str(link)!r} is a symbolic link in this project")
-    old = content(file)
-    with_entry = with_toml_entry if file.suffix == ".toml" else with_json_entry
-    try:
-        mark = MARK if (old or b"").startswith(MARK) else b""
-        change = with_entry((old or b"").removeprefix(MARK).decode(), place, entry, _is_ours)
-        new = mark + change.text.encode()
-    except (Unchangeable, UnicodeError) as error:
-        reason = str(error) if isinstance(error, Unchangeable) else "it is not UTF-8"
-        raise click.ClickException(f"{str(file)!r} is unchanged: {reason}; add the entry by hand") from error
-    backup = None if new == old else replace_file(file, old, new, private=private)
-    kept = list(change.kept)
-    return {"written": new != old, "replaced": change.replaced, "kept": kept, "backup": backup and str(backup)}
-
-
-def _link_below(directory: Path, file: Path) -> Path | None:
-    """The first symbolic link on the way from a directory to a file; a cloned repository may contain links."""
-    below = [directory.joinpath(*file.relative_to(directory).parts[:end]) for end in range(1, len(file.parts))]
-    return next((path for path in below if path.is_symlink()), None)
-
-
-def _is_ours(entry: Mapping[str, Any]) -> bool:
-    """Whether an entry starts ``agent-memory mcp``, from whatever environment."""
-    command, words = entry.get("command"), entry.get("args")
-    if not (isinstance(command, str) and isinstance(words, list) and all(isinstance(word, str) for word in words)):
-        return False
-    if Path(command).name != "agent-memory":
-        words = words[1:] if words[:1] == _MODULE[:1] else words
-        if words[:2] != _MODULE[1:]:
-            return False
-        words = words[2:]
-    program = click.Group("agent-memory", params=global_options(again=True))
-    try:
-        _, (subcommand, *_), _ = program.make_parser(click.Context(program)).parse_args(list(words))
-    except (click.UsageError, ValueError):
-        return False
-    return bool(subcommand == "mcp")
-
-
-def _told(chosen: Client, facts: Mapping[str, Any]) -> str:
-    if not facts["written"]:
-        return f"{facts['name']} is in {facts['file']} already"
-    what = "was replaced in" if facts["replaced"] else "was added to"
-    backup = f"; the old file is {facts['backup']}" if facts["backup"] else ""
-    kept = f"\nkept from the old entry: {', '.join(facts['kept'])}" if facts["kept"] else ""
-    then = f"restart {chosen.title}: it reads the file when it starts"
-    return f"{facts['name']} {what} {facts['file']}{backup}{kept}\n{then}"
-
-
-def _shown(client: str, scope: str, place: Place, entry: Mapping[str, Any]) -> str:
-    """The configuration to copy: the content of a file with this entry alone, or the command of Claude Code."""
-    if client == "claude-code":
-        words = ["claude", "mcp", "add", "--scope", scope, place.name, "--", entry["command"], *entry["args"]]
-        return shlex.join(words)
-    with_entry = with_toml_entry if client == "codex" else with_json_entry
-    return with_entry("", place, entry, _is_ours).text.rstrip("\n")
 
 
 def _variables(settings: Settings) -> list[str]:

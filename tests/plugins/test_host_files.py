@@ -69,19 +69,6 @@ def test_commands_refuse_such_files(run: Run, planted: tuple[Path, str]) -> None
     assert run("read", "a.md").stdout == "x"
 
 
-def test_a_client_file_that_is_no_regular_file_is_refused(
-    run: Run, planted: tuple[Path, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path, reason = planted
-    monkeypatch.setenv("HOME", str(path.parent))
-    (path.parent / ".cursor").mkdir()
-    path.rename(path.parent / ".cursor/mcp.json")
-    with watched(30):
-        result = run("connect", "cursor", "--write")
-    assert result.exit_code == 1, result.output
-    assert reason in result.stderr
-
-
 def test_a_file_of_exactly_the_most_bytes_is_read(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"x" * MOST_BYTES)
