@@ -15,7 +15,6 @@ from agent_memory.cli.files import show_written
 from agent_memory.cli.output import Exit, counted, moment, note, printable, row, show_json
 from agent_memory.cli.paths import memory_path
 from agent_memory.cli.settings import Access, Command, Settings, pass_settings
-from agent_memory.cli.side_by_side import lines_of, show_side_by_side
 from agent_memory.core.one_file import fails_alone
 from agent_memory.core.versions.origin import MadeBy
 from agent_memory.core.versions.settings import VersionLimits
@@ -76,34 +75,20 @@ def versions(
 @click.argument("path", type=memory_path)
 @click.argument("old", required=False)
 @click.argument("new", required=False)
-@click.option("-s", "--side-by-side", is_flag=True, help="Print both texts beside each other.")
 @pass_settings
-def diff(settings: Settings, path: str, old: str | None, new: str | None, side_by_side: bool) -> None:
+def diff(settings: Settings, path: str, old: str | None, new: str | None) -> None:
     """Compare two versions of a file, or without NEW a version with the current file, line by line.
 
     Without OLD, the last earlier version is compared.
     """
-    if side_by_side:
-        _compare(settings, path, old, new)
-        return
     with settings.memory(Access.READ) as memory:
         old = old or earlier_version(memory, path)
         text = memory.versions.diff(path, old, new)
     if settings.json:
         show_json({"path": path, "old": old, "new": new, "diff": text})
         return
-    for line in lines_of(text):
+    for line in text.removesuffix("\n").split("\n") if text else ():
         click.secho(printable(line), fg=_colour(line))
-
-
-def _compare(settings: Settings, path: str, old: str | None, new: str | None) -> None:
-    if settings.json:
-        raise click.UsageError("--json prints one document; it does not go with --side-by-side")
-    with settings.memory(Access.READ) as memory:
-        old = old or earlier_version(memory, path)
-        before = memory.versions.read(path, old)
-        after = memory.read(path) if new is None else memory.versions.read(path, new)
-    show_side_by_side(before, after, (f"{path}@{old}", f"{path}@{new or 'now'}"))
 
 
 @click.command(cls=Command)

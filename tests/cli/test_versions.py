@@ -122,15 +122,6 @@ def test_a_text_that_is_not_utf8_is_looked_for_by_its_bytes(stored: Run) -> None
     assert stored("versions", "--containing", "\udce9").exit_code == 1
 
 
-def test_two_versions_are_shown_side_by_side(stored: Run) -> None:
-    _, good, first = ids(stored)
-    shown = stored("diff", "-s", "notes/a.md", first, good).stdout.splitlines()
-    assert shown[0].split() == [f"notes/a.md@{first}", f"notes/a.md@{good}"]
-    assert [line.split() for line in shown[1:]] == [["one", "one"], ["two", "|", "2"], ["+", "three"]]
-    assert stored("diff", "-s", "notes/a.md", first, first).stdout == ""
-    assert stored("--json", "diff", "-s", "notes/a.md", first).exit_code == 2
-
-
 def test_the_changes_of_an_actor_are_undone(stored: Run) -> None:
     good = ids(stored)[1]
     stored("--actor", "bob", "write", "notes/a.md", "by bob\n")
