@@ -54,6 +54,8 @@ class App(SuggestingGroup):
         _fill_closed_descriptors()
         given = list(sys.argv[1:] if args is None else args)
         extra["standalone_mode"] = False
+        if os.environ.get("NO_COLOR"):
+            extra["color"] = False
         # Without a handler, `logging` prints the warnings of all libraries on stderr, some with a traceback.
         with (
             log_to(logging.NullHandler(), logging.getLogger()),

@@ -153,11 +153,11 @@ def show(
             and (settings.actor is None or record.get("actor") == settings.actor)
             and (digest is None or digest in (record.get("digest"), record.get("before_digest")))
             and (tool_call is None or record.get("tool_call_id") == tool_call)
-            and (since is None or _time(record).timestamp() >= since)
-            and (until is None or _time(record).timestamp() < until)
+            and (since is None or time_of(record).timestamp() >= since)
+            and (until is None or time_of(record).timestamp() < until)
         )
 
-    found = filter(chosen, _records(settings, target))
+    found = filter(chosen, log_records(settings, target))
     _print(settings, found if last is None else iter(deque(found, maxlen=last)), wanted)
 
 
@@ -172,7 +172,7 @@ def blame(settings: Settings, target: str | None, path: str) -> None:
     """
     wanted, name = settings.agent, Key.tree().join(path).path
     found: dict[str, Record] = {}
-    for number, record in enumerate(_records(settings, target)):
+    for number, record in enumerate(log_records(settings, target)):
         if record.get("agent") == wanted and record.get("operation") in _CHANGING and _touches(record, name):
             identity = str(record.get("id", number))
             if record.get("outcome") in _UNCHANGED and record.get("error") != "partial_operation":
@@ -229,7 +229,7 @@ def _digest(settings: Settings, target: str | None, content: Path) -> str:
         return digest_of(hashlib.file_digest(file, "sha256").hexdigest())
 
 
-def _records(settings: Settings, target: str | None) -> Iterator[Record]:
+def log_records(settings: Settings, target: str | None = None) -> Iterator[Record]:
     """All records, in the order of the log.
 
     Lines that are not records are skipped, and edited records are marked; both are counted on stderr. Keyed records
@@ -280,7 +280,7 @@ def _is_at_or_below(path: object, directory: str) -> bool:
     return isinstance(path, str) and (not directory or path == directory or path.startswith(directory + "/"))
 
 
-def _time(record: Record) -> datetime:
+def time_of(record: Record) -> datetime:
     return datetime.fromisoformat(record["time"]).astimezone(UTC)
 
 
@@ -309,7 +309,7 @@ def _line(record: Record) -> str:
     end = "begun" if record["event"] == "intent" else record.get("error") or record.get("outcome")
     size, digest, call = record.get("size"), record.get("digest"), record.get("tool_call_id")
     facts = [
-        f"{_time(record):%Y-%m-%d %H:%M:%S}", _shown(record.get("agent")), _shown(record.get("actor")), _shown(what),
+        f"{time_of(record):%Y-%m-%d %H:%M:%S}", _shown(record.get("agent")), _shown(record.get("actor")), _shown(what),
         _shown_path(record.get("path")), *(["->", _shown_path(record["target"])] if "target" in record else []),
         _shown(end), *([f"{_shown(size)} bytes"] if size is not None else []),
         *([_shown(digest[:_DIGITS])] if digest else []),

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from agent_memory.cli.output import Exit, counted, draw, note, show_json
+from agent_memory.cli.output import Exit, counted, draw, note, reported_progress, show_json
 from agent_memory.cli.settings import Settings
-from agent_memory.cli.steps import reported
 from agent_memory.errors import AgentMemoryError, BackendNotAvailableError, install_hint
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ def report_contract(settings: Settings, url: str, rounds: int) -> Exit:
         bars: list[Any] = []
 
         def begun(tests: int) -> None:
-            bars.append(stack.enter_context(reported("Testing", tests)))
+            bars.append(stack.enter_context(reported_progress("Testing", tests)))
 
         try:
             promises, left = conform(

@@ -14,11 +14,10 @@ from agent_memory.cli.contract import report_contract
 from agent_memory.cli.filesystems import filesystem_warning
 from agent_memory.cli.inspection import Agents, AgentTree, LogSize, agents_of, log_size, tree_of
 from agent_memory.cli.limits import limits
-from agent_memory.cli.output import Exit, counted, draw, show_json
+from agent_memory.cli.output import Exit, counted, draw, reported_progress, show_json
 from agent_memory.cli.presence import local_root
 from agent_memory.cli.probes import PROBES, ScratchTree, Sight, look
 from agent_memory.cli.settings import Access, Command, Settings, pass_settings
-from agent_memory.cli.steps import reported
 from agent_memory.cli.store_facts import StoreFacts, store_facts, tracked_by_git
 from agent_memory.cli.two_processes import tried_in_two_processes
 from agent_memory.core.one_file import fails_alone
@@ -196,7 +195,7 @@ def _probed(backend: AnyBackend, rounds: int) -> Diagnosis:
 def _sights(scratch: ScratchTree, rounds: int) -> dict[str, Sight]:
     sights: dict[str, Sight] = {}
     failed_seconds = 0.0
-    with reported("Probing", len(PROBES)) as advance:
+    with reported_progress("Probing", len(PROBES)) as advance:
         for promise, probe in PROBES.items():
             began = time.monotonic()
             if failed_seconds < _PATIENCE_SECONDS:

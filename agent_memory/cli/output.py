@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 COLUMNS: Final = 80
 """Columns of a table if there is no terminal."""
 _INDENT: Final = "    "
+_LINE_SECONDS: Final = 10.0
+"""Seconds between two lines of progress."""
+
 
 _UNPRINTABLE: Final = re.compile(
     rf"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]|\r(?!\n)|{FORMAT.pattern}"
@@ -184,15 +188,9 @@ def draw(*drawings: RenderableType, columns: int = COLUMNS) -> None:
     click.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
 
-class Advance(Protocol):
-    """Advances a progress bar by one."""
-
-    def __call__(self) -> None: ...
-
-
 @contextmanager
-def progress(title: str, total: int) -> Iterator[Advance]:
-    """A progress bar on stderr, if that is a terminal."""
+def progress(title: str, total: int) -> Iterator[Callable[[], None]]:
+    """A progress bar on stderr, if that is a terminal; each call advances it by one."""
     from rich.console import Console
     from rich.progress import Progress
 
@@ -200,6 +198,24 @@ def progress(title: str, total: int) -> Iterator[Advance]:
     with Progress(console=console, disable=not sys.stderr.isatty(), transient=True) as bar:
         task = bar.add_task(title, total=total)
         yield lambda: bar.advance(task)
+
+
+@contextmanager
+def reported_progress(title: str, total: int) -> Iterator[Callable[[], None]]:
+    """`progress`; if stderr is not a terminal, a line on stderr at most every ten seconds."""
+    done, last = 0, time.monotonic()
+
+    with progress(title, total) as advance_bar:
+
+        def advance() -> None:
+            nonlocal done, last
+            done += 1
+            advance_bar()
+            if not sys.stderr.isatty() and time.monotonic() - last >= _LINE_SECONDS:
+                last = time.monotonic()
+                note(f"{title}: {done} of {total}")
+
+        yield advance
 
 
 def moment(seconds: float) -> str:

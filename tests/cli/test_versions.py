@@ -8,9 +8,10 @@ import time
 from collections.abc import Callable
 
 import pytest
-from click.testing import Result
+from click.testing import CliRunner, Result
 
 from agent_memory import AgentMemory, FileVersion
+from agent_memory.cli.app import app
 from agent_memory.memory import FileVersions
 from agent_memory_local import LocalBackend
 from tests.cli.commands import rows
@@ -182,6 +183,15 @@ def test_a_version_is_redacted(stored: Run) -> None:
     shown = json.loads(stored("--json", "versions", "notes/a.md").stdout)["versions"][-1]
     assert (shown["reason"], shown["redacted_by"]["actor"], shown["size"]) == ("a key", "ann", 0)
     assert stored("audit", "verify").exit_code == 0
+
+
+@pytest.mark.parametrize(("value", "coloured"), [("", True), ("1", False)])
+def test_colours_are_switched_off_by_the_variable(
+    stored: Run, monkeypatch: pytest.MonkeyPatch, value: str, coloured: bool
+) -> None:
+    monkeypatch.setenv("NO_COLOR", value)
+    shown = CliRunner().invoke(app, ["--url", "root", "diff", "notes/a.md", ids(stored)[1]], color=True)
+    assert (shown.exit_code, "\x1b[31m-one" in shown.stdout) == (0, coloured)
 
 
 def test_a_wrecked_file_is_found_and_brought_back(stored: Run) -> None:
