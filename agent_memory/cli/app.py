@@ -15,7 +15,6 @@ from agent_memory.cli import doctor, files, listing, transfer, versions, viewing
 from agent_memory.cli.audit import audit
 from agent_memory.cli.connect import connect
 from agent_memory.cli.conversation import conversation
-from agent_memory.cli.copying import copy
 from agent_memory.cli.demo import demo
 from agent_memory.cli.editing import edit
 from agent_memory.cli.forgetting import forget
@@ -140,8 +139,8 @@ def app(ctx: click.Context) -> None:
 
 for _command in (
     viewing.read, files.write, files.append, files.create, edit, listing.ls, listing.tree, files.rm, files.mv, files.cp,
-    listing.agents, viewing.search, conversation, versions.versions, versions.diff,
-    versions.restore, undo, redact, versions.prune, transfer.import_, transfer.export, copy, doctor.doctor, audit,
-    forget, plugins, s3_policy, mcp, connect, new, demo,
+    listing.agents, viewing.search, conversation, versions.versions, versions.diff, versions.restore, undo, redact,
+    versions.prune, transfer.import_, transfer.export, transfer.transfer, doctor.doctor, audit, forget, plugins,
+    s3_policy, mcp, connect, new, demo,
 ):  # fmt: skip
     app.add_command(_command)

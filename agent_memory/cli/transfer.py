@@ -1,30 +1,50 @@
-"""The commands import and export: they transfer many files, rename none, and report each omitted file."""
+"""The commands import, export and transfer: they transfer many files, rename none, and report each omitted file."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import islice
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from agent_memory.cli.folder import BLOCK, Blocks, Folder, FolderContents, link_refused
+from agent_memory.cli.folder import Blocks, Folder, FolderContents, link_refused
+from agent_memory.cli.inspection import agents_of
 from agent_memory.cli.leaving_out import Sieve, ignored_by_git, in_form_c, note_exported
-from agent_memory.cli.moving import Target, TransferResult, Untransferred, failure, line_of, move_all
-from agent_memory.cli.output import Exit, counted, note, printable, show_json
-from agent_memory.cli.presence import local_root, require_agent
-from agent_memory.cli.settings import Access, Command, Settings, pass_settings
-from agent_memory.errors import FileAlreadyExistsError, FileOperationError, InvalidPathError
+from agent_memory.cli.output import counted
+from agent_memory.cli.presence import local_root, require_agent, require_store
+from agent_memory.cli.settings import (
+    Access,
+    Command,
+    OpenStore,
+    Settings,
+    SkippedNames,
+    key_value,
+    open_store,
+    pass_settings,
+)
+from agent_memory.cli.transferring import (
+    Put,
+    Target,
+    TransferResult,
+    Untransferred,
+    failure,
+    finish,
+    read_file,
+    transfer_all,
+    unnameable,
+)
+from agent_memory.core.one_file import fails_alone
+from agent_memory.errors import AgentMemoryError, FileAlreadyExistsError, InvalidAgentIdError, InvalidPathError
 from agent_memory.key import RESERVED, RULES, Key
 from agent_memory.memory import AgentMemory
-from agent_memory.reading.reader import Reader
-from agent_memory.runtime.run import step
+from agent_memory.service import AgentMemoryService
 
 F = TypeVar("F", bound=Callable[..., Any])
-_MOST_LINES = 100
 
 
 def with_overwrite(command: F) -> F:
@@ -76,19 +96,22 @@ def import_(
         target = Target(memory, overwrite=overwrite, dry_run=dry_run)
         files, twins = _named_once(found.files)
 
-        def put(path: str) -> bool:
+        def read(path: str, put: Put) -> bool:
             with folder.reading(path) as (size, blocks):
-                return target.put(in_form_c(path), size, blocks)
+                return put(size, blocks)
 
-        moved = move_all("Importing", files, put, str)
-    composed = sum(path != in_form_c(path) for path in moved.written)
-    moved.written = [in_form_c(path) for path in moved.written]
-    moved.left += [*twins, *_not_imported(found)]
+        def write(path: str, size: int, blocks: Blocks) -> bool:
+            return target.put(in_form_c(path), size, blocks)
+
+        result = transfer_all("Importing", files, read, write)
+    composed = sum(path != in_form_c(path) for path in result.written)
+    result.written = [in_form_c(path) for path in result.written]
+    result.left += [*twins, *_not_imported(found)]
     if composed:
-        moved.notes.append(f"{counted(composed, 'name')} in Unicode form D, as macOS writes it, stored in form C")
-    moved.notes += _notes(found, sieve)
-    moved.left_out = sieve.left_out
-    finish(settings, "would import" if dry_run else "imported", moved, dry_run=dry_run)
+        result.notes.append(f"{counted(composed, 'name')} in Unicode form D, as macOS writes it, stored in form C")
+    result.notes += _notes(found, sieve)
+    result.left_out = sieve.left_out
+    finish(settings, "would import" if dry_run else "imported", result, dry_run=dry_run)
 
 
 @click.command(cls=Command)
@@ -104,17 +127,14 @@ def export(settings: Settings, directory: str, overwrite: bool) -> None:
     _refuse_own_store(settings.url, directory)
     with _existing_agent(settings) as memory, _folder(directory, make=True) as folder:
         paths, doubled = _apart(folder, [entry.path for entry in memory.list()])
-
-        def put(path: str) -> bool:
-            return copied_file(memory, path, lambda size, blocks: folder.put(path, size, blocks, overwrite=overwrite))
-
-        moved = move_all("Exporting", paths, put, str)
-        moved.left += doubled
-        left = {each.path for each in moved.left}
-        if not moved.untried:
+        write = partial(folder.put, overwrite=overwrite)
+        result = transfer_all("Exporting", paths, partial(read_file, memory), write)
+        result.left += doubled
+        left = {each.path for each in result.left}
+        if not result.untried:
             note_exported(folder, [path for path in paths if path not in left])
-    moved.left += unnameable(settings)
-    finish(settings, "exported", moved)
+    result.left += unnameable(settings)
+    finish(settings, "exported", result)
 
 
 @contextmanager
@@ -156,22 +176,6 @@ def _other_case(path: str, other: str) -> FileAlreadyExistsError:
         "export to a folder that does not ignore case"
     )
     return FileAlreadyExistsError(message, "other_case", path=path)
-
-
-def copied_file(memory: AgentMemory, path: str, put: Callable[[int, Blocks], bool]) -> bool:
-    """Copy a file of a memory with ``put``, in blocks of one version of the file."""
-
-    async def copy(reader: Reader) -> bool:
-        first = await reader.read(0, BLOCK)
-        return put(reader.size, lambda: _blocks(reader, first))
-
-    return memory.scan(path, copy)
-
-
-def _blocks(reader: Reader, first: bytes) -> Iterator[bytes]:
-    yield first
-    for start in range(len(first), reader.size, BLOCK):
-        yield step(reader.read(start, start + BLOCK))
 
 
 @contextmanager
@@ -218,53 +222,112 @@ def _notes(found: FolderContents, sieve: Sieve) -> list[str]:
     return notes
 
 
-def unnameable(settings: Settings) -> list[Untransferred]:
-    if not (count := settings.skipped.count):
-        return []
-    text = f"{counted(count, 'name')} in storage left out: not a valid path, or no access; doctor counts them"
-    return [Untransferred("", InvalidPathError(text, "unnameable"))]
+@click.command(cls=Command)
+@click.argument("source")
+@click.argument("target")
+@with_overwrite
+@click.option(
+    "--from-option",
+    multiple=True,
+    type=key_value,
+    metavar="KEY=VALUE",
+    help="An option for SOURCE only; may be repeated.",
+)
+@click.option(
+    "--to-option",
+    multiple=True,
+    type=key_value,
+    metavar="KEY=VALUE",
+    help="An option for TARGET only; may be repeated.",
+)
+@with_dry_run
+@pass_settings
+def transfer(
+    settings: Settings,
+    source: str,
+    target: str,
+    overwrite: bool,
+    from_option: tuple[tuple[str, object], ...],
+    to_option: tuple[tuple[str, object], ...],
+    dry_run: bool,
+) -> None:
+    """Transfer the files of all agents of one store to another, or only those of --agent.
+
+    SOURCE and TARGET are paths or URLs. Files that exist with the same content are not written again. -o and its
+    environment variable apply to a SOURCE or TARGET that is neither on the local disk nor in memory. With --dry-run,
+    the files of both stores are compared, and nothing is written.
+    """
+    settings.no_audit |= dry_run
+    target_options = _options_for(target, settings, to_option)
+    with (
+        settings.configured() as reading,
+        settings.recorded(target, target_options, Access.MAKE) as writing,
+        open_store(source, _options_for(source, settings, from_option), settings, reading) as here,
+        open_store(target, target_options, _uncounted(settings), writing) as there,
+    ):
+        if settings.chosen_agent is None:
+            require_store(here.backend, source)
+        else:
+            require_agent(here.service, here.backend, source, settings.chosen_agent)
+        agents = here.service.agent_ids() if settings.chosen_agent is None else (settings.chosen_agent,)
+        result = _transferred(
+            here.service, agents, lambda agent: Target(there.service.agent(agent), overwrite=overwrite, dry_run=dry_run)
+        )
+        if settings.chosen_agent is None:
+            result.left += _no_agents(here)
+            if result == TransferResult() and not settings.skipped.count:
+                hint = "; 'import' copies a tree without agents" if local_root(source) else ""
+                raise click.ClickException(f"no agent has files in {source!r}{hint}")
+    result.left += unnameable(settings)
+    finish(settings, "would transfer" if dry_run else "transferred", result, dry_run=dry_run)
 
 
-def finish(settings: Settings, done: str, moved: TransferResult, *, dry_run: bool = False) -> None:
-    if settings.json:
-        show_json({**_document(moved), **({"would_write": sorted(moved.written)} if dry_run else {})})
-    else:
-        for name in sorted(moved.written) if dry_run else ():
-            click.echo(printable(f"would write {name}"))
-        _print(done, moved)
-    click.get_current_context().exit(moved.code)
+def _transferred(
+    source: AgentMemoryService, agents: Iterable[str], target_of: Callable[[str], Target]
+) -> TransferResult:
+    """Transfer all files of these agents; an agent whose files cannot be listed is left out."""
+    files: list[str] = []
+    targets: dict[str, Target] = {}
+    left: list[Untransferred] = []
+    for agent in agents:
+        try:
+            targets[agent] = target_of(agent)
+            files += [f"{agent}/{entry.path}" for entry in source.agent(agent).list()]
+        except AgentMemoryError as error:
+            if not fails_alone(error):
+                raise
+            left.append(Untransferred(agent, error))
+
+    def read(name: str, put: Put) -> bool:
+        agent, _, path = name.partition("/")
+        return read_file(source.agent(agent), path, put)
+
+    def write(name: str, size: int, blocks: Blocks) -> bool:
+        agent, _, path = name.partition("/")
+        return targets[agent].put(path, size, blocks)
+
+    result = transfer_all("Transferring", files, read, write)
+    result.left += left
+    return result
 
 
-def _document(moved: TransferResult) -> dict[str, Any]:
-    return {
-        "written": len(moved.written),
-        "equal": moved.equal,
-        "left": [left.document() for left in moved.left],
-        "left_out": moved.left_out,
-        "untried": moved.untried,
-        "notes": moved.notes,
-        "exit_code": int(moved.code),
-    }
+def _no_agents(store: OpenStore) -> list[Untransferred]:
+    left = []
+    for name in agents_of(store.backend).strays:
+        try:
+            store.service.agent(name)
+        except InvalidAgentIdError as error:
+            left.append(Untransferred(name, error))
+        else:
+            left.append(failure(name, "a file, not the directory of an agent"))
+    return left
 
 
-def _print(done: str, moved: TransferResult) -> None:
-    for left in moved.left[:_MOST_LINES]:
-        click.echo(f"{_verdict(left)}: {line_of(left)}", err=True)
-    if (more := len(moved.left) - _MOST_LINES) > 0:
-        click.echo(f"... and {more:,} more; --json lists all", err=True)
-    for path, by in islice(moved.left_out.items(), _MOST_LINES):
-        click.echo(printable(f"Left out ({by}): {path!r}"), err=True)
-    if (more := len(moved.left_out) - _MOST_LINES) > 0:
-        click.echo(f"... and {more:,} more; --json lists all", err=True)
-    for text in moved.notes:
-        note(text)
-    untried = f", {moved.untried:,} not tried after too many failures" if moved.untried else ""
-    out = len(moved.left) + len(moved.left_out)
-    left_out = f", {out:,} left out" if out else ""
-    click.echo(f"{done} {counted(len(moved.written), 'file')}, {moved.equal:,} were there already{left_out}{untried}")
+def _uncounted(settings: Settings) -> Settings:
+    return replace(settings, skipped=SkippedNames())
 
 
-def _verdict(left: Untransferred) -> str:
-    if isinstance(left.error, FileAlreadyExistsError):
-        return "Different"
-    return "Failed" if isinstance(left.error, FileOperationError) or left.code is Exit.FAILED else "Refused"
+def _options_for(url: str, settings: Settings, own: tuple[tuple[str, object], ...]) -> dict[str, object]:
+    scheme, remote, _ = url.partition("://")
+    is_remote = bool(remote) and scheme.lower() not in ("file", "local", "memory")
+    return {**(settings.given_options() if is_remote else {}), **dict(own)}

@@ -55,7 +55,7 @@ def test_show_prints_all_operations_or_the_last_n(run: Run) -> None:
 
 
 @pytest.mark.usefixtures("seeded")
-@pytest.mark.parametrize("command", sorted(ARGUMENTS.keys() - {"demo", "mcp", "copy"}))
+@pytest.mark.parametrize("command", sorted(ARGUMENTS.keys() - {"demo", "mcp", "transfer"}))
 def test_every_change_is_recorded_but_no_read(run: Run, command: str) -> None:
     before = len(records(run, "--url", "seed"))
     arguments = ARGUMENTS[command]
@@ -69,7 +69,7 @@ def test_every_change_is_recorded_but_no_read(run: Run, command: str) -> None:
 @pytest.mark.usefixtures("seeded")
 def test_a_copy_of_a_store_is_recorded_in_the_target(run: Run) -> None:
     before = records(run, "--url", "seed")
-    assert run("copy", "seed", "other").exit_code == 0
+    assert run("transfer", "seed", "other").exit_code == 0
     assert {record["operation"] for record in records(run, "--url", "other")} == {"create"}
     assert records(run, "--url", "seed") == before
 

@@ -72,7 +72,7 @@ def test_a_copy_takes_the_others_and_all_agents(run: Run, above: Path) -> None:
         (above / "store/agent_memory" / agent).mkdir()
         (above / "store/agent_memory" / agent / "a.md").write_text(WORD)
     (above / "store/agent_memory/alone").chmod(0)
-    result = run("copy", str(above / "store"), str(above / "new"))
+    result = run("transfer", str(above / "store"), str(above / "new"))
     assert result.exit_code == 1
     assert files_below(above / "new/agent_memory") == {*(f"default/{name}" for name in READ), "zoe/a.md"}
     assert all(f"'default/{name}'" in result.stderr for name in LOCKED)

@@ -123,11 +123,11 @@ def test_a_large_file_is_copied_from_a_folder_to_disk_to_s3_to_disk_to_a_folder(
     to = given("--to-option", bucket.options)
     of = given("--from-option", bucket.options)
     assert "imported 1 file" in journey.run("import", "folder", root=first)
-    assert "copied 1 file" in journey.run("copy", first.url, bucket.url, *to)
-    assert "copied 1 file" in journey.run("copy", bucket.url, second.url, *of)
+    assert "transferred 1 file" in journey.run("transfer", first.url, bucket.url, *to)
+    assert "transferred 1 file" in journey.run("transfer", bucket.url, second.url, *of)
     assert journey.holds(second, "large.bin")
     assert "1 were there already" in journey.run("import", "folder", root=first)
-    assert "1 were there already" in journey.run("copy", first.url, bucket.url, *to)
+    assert "1 were there already" in journey.run("transfer", first.url, bucket.url, *to)
 
 
 @pytest.mark.long
@@ -198,12 +198,12 @@ def test_a_killed_copy_to_disk_leaves_no_visible_file_and_can_be_repeated(journe
         proxy.choose = after(1, "GET")
         options = given("--from-option", server.through(proxy))
         process = subprocess.Popen(
-            journey.command("copy", bucket.url, disk.url, *options), cwd=journey.at, stderr=subprocess.DEVNULL
+            journey.command("transfer", bucket.url, disk.url, *options), cwd=journey.at, stderr=subprocess.DEVNULL
         )
         killed(process, proxy, lambda: proxy.counts["GET"] > 1)
     assert paths(disk) == []
     options = given("--from-option", server.options)
-    assert "copied 1 file" in journey.run("copy", bucket.url, disk.url, *options)
+    assert "transferred 1 file" in journey.run("transfer", bucket.url, disk.url, *options)
     assert journey.holds(disk, "large.bin")
     assert not list((journey.at / "disk").rglob("*.agent-memory-tmp"))
 

@@ -38,7 +38,7 @@ def told(result: Result, url: str) -> bool:
 
 @pytest.mark.parametrize("command", NEED_A_STORE)
 def test_a_typo_in_the_path_of_a_store_is_reported(run: Run, tmp_path: Path, command: str) -> None:
-    url = "store" if command == "copy" else "typo"
+    url = "store" if command == "transfer" else "typo"
     assert told(run("--url", url, *command.split(), *ARGUMENTS[command]), url)
     assert list(tmp_path.iterdir()) == []
 
@@ -52,7 +52,9 @@ def test_a_typo_in_a_file_url_and_a_missing_default_store_are_reported(run: Run,
     assert list(tmp_path.iterdir()) == []
 
 
-@long_except(("audit show", "ls", "rm"), "command", {command: command for command in NEED_A_STORE if command != "copy"})
+@long_except(
+    ("audit show", "ls", "rm"), "command", {command: command for command in NEED_A_STORE if command != "transfer"}
+)
 def test_a_typo_in_the_prefix_of_a_bucket_is_reported(
     run: Run, ministack: S3Server, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:

@@ -71,7 +71,7 @@ def test_commands_use_the_enabled_plugins(run: Run, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("AGENT_MEMORY_CONFIG", file)
     refused = run("--actor", "me", "write", "policies/a.md", "y")
     assert (refused.exit_code, "read-only" in refused.stderr) == (5, True)
-    assert run("copy", ".agent-memory", "other").exit_code != 0
+    assert run("transfer", ".agent-memory", "other").exit_code != 0
     assert not Path("other/agent_memory/default/policies").exists()
     records = json.loads(run("--json", "audit", "show", "--log", "audit.jsonl").stdout)["records"]
     shown = [record for record in records if "operation" in record]

@@ -146,7 +146,7 @@ def test_the_library_imports_neither_click_nor_rich(tmp_path: Path) -> None:
                 ["--url", "http://127.0.0.1:1/x", "ls"],
                 ["write", "a.md", b"caf\xe9"],
                 ["--agent", b"\xff", "ls"],
-                ["copy", "nosuch://a", "b"],
+                ["transfer", "nosuch://a", "b"],
                 ["write", "a.md", "x", "--file", b"\xff"],
                 ["read", "x" * 10_000],
             ]

@@ -13,8 +13,8 @@ import pytest
 from click.testing import Result
 
 from agent_memory import AgentMemoryService
-from agent_memory.cli.folder import Folder
-from agent_memory.cli.moving import TransferResult, Untransferred, line_of, move_all
+from agent_memory.cli.folder import Blocks, Folder
+from agent_memory.cli.transferring import Put, TransferResult, Untransferred, line_of, transfer_all
 from agent_memory.errors import (
     AgentMemoryError,
     FileAlreadyExistsError,
@@ -271,72 +271,74 @@ def test_an_export_reports_names_that_are_no_keys(run: Run, tmp_path: Path) -> N
     assert on_disk(tmp_path / "target") == {"a.md": b"x"}
 
 
-def test_copy_copies_all_agents_and_skips_equal_files(run: Run, source: Path) -> None:
+def test_transfer_copies_all_agents_and_skips_equal_files(run: Run, source: Path) -> None:
     run("--agent", "ann", "import", str(source))
     run("--agent", "bob", "write", "b.md", "x")
-    document = documented(run("copy", ".agent-memory", "memory://copied", "--json"))
+    document = documented(run("transfer", ".agent-memory", "memory://copied", "--json"))
     assert (document["written"], document["exit_code"]) == (len(TREE) + 1, 0)
     assert stored("ann", "memory://copied") == TREE
     assert stored("bob", "memory://copied") == {"b.md": b"x"}
-    assert documented(run("copy", ".agent-memory", "memory://copied", "--json"))["equal"] == len(TREE) + 1
+    assert documented(run("transfer", ".agent-memory", "memory://copied", "--json"))["equal"] == len(TREE) + 1
 
 
-def test_copy_of_a_tree_without_agents_is_an_error_that_names_the_command(run: Run, tmp_path: Path) -> None:
+def test_a_transfer_of_a_tree_without_agents_is_an_error_that_names_the_command(run: Run, tmp_path: Path) -> None:
     (tmp_path / "project").mkdir()
     (tmp_path / "project/notes.md").write_text("x")
-    result = run("copy", "project", "other")
+    result = run("transfer", "project", "other")
     assert (result.exit_code, result.stdout) == (1, "")
     assert "no agent has files in 'project'; 'import' copies a tree without agents" in result.stderr
     assert not (tmp_path / "other/agent_memory").exists()
 
 
-def test_a_dry_run_of_copy_compares_two_stores_and_writes_nothing(run: Run, tmp_path: Path) -> None:
+def test_a_dry_run_of_transfer_compares_two_stores_and_writes_nothing(run: Run, tmp_path: Path) -> None:
     run("--url", "one", "--agent", "ann", "write", "a.md", "same")
-    run("copy", "one", "two")
+    run("transfer", "one", "two")
     run("--url", "one", "--agent", "ann", "write", "d/b.md", "new")
     run("--url", "one", "--agent", "bob", "write", "c.md", "new")
     run("--url", "two", "--agent", "ann", "write", "only here.md", "x")
     before = on_disk(tmp_path / "two")
-    result = run("copy", "one", "two", "--dry-run")
+    result = run("transfer", "one", "two", "--dry-run")
     assert (result.exit_code, result.stderr) == (0, "")
-    assert result.stdout == "would write ann/d/b.md\nwould write bob/c.md\nwould copy 2 files, 1 were there already\n"
-    assert documented(run("copy", "one", "two", "--dry-run", "--json"))["written"] == 2
+    assert (
+        result.stdout == "would write ann/d/b.md\nwould write bob/c.md\nwould transfer 2 files, 1 were there already\n"
+    )
+    assert documented(run("transfer", "one", "two", "--dry-run", "--json"))["written"] == 2
     assert on_disk(tmp_path / "two") == before
     run("--url", "two", "--agent", "ann", "write", "a.md", "other")
-    assert run("copy", "one", "two", "--dry-run").exit_code == 4
-    assert "would write ann/a.md\n" in run("copy", "one", "two", "--dry-run", "--overwrite").stdout
+    assert run("transfer", "one", "two", "--dry-run").exit_code == 4
+    assert "would write ann/a.md\n" in run("transfer", "one", "two", "--dry-run", "--overwrite").stdout
 
 
-def test_a_dry_run_of_copy_to_a_missing_store_makes_none(run: Run, tmp_path: Path) -> None:
+def test_a_dry_run_of_transfer_to_a_missing_store_makes_none(run: Run, tmp_path: Path) -> None:
     run("--url", "one", "write", "a.md", "x")
-    assert run("copy", "one", "two", "--dry-run").stdout.endswith("would copy 1 file, 0 were there already\n")
+    assert run("transfer", "one", "two", "--dry-run").stdout.endswith("would transfer 1 file, 0 were there already\n")
     assert not (tmp_path / "two").exists()
 
 
-def test_a_dry_run_of_copy_asks_no_guard_and_records_no_change(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dry_run_of_transfer_asks_no_guard_and_records_no_change(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     run("--url", "one", "--agent", "ann", "write", "a.md", "x")
     monkeypatch.setenv(
         "AGENT_MEMORY_PLUGINS", '{"readonly": {"patterns": ["**"]}, "audit": {"target": "configured.jsonl"}}'
     )
-    document = documented(run("copy", "one", "two", "--dry-run", "--json"))
+    document = documented(run("transfer", "one", "two", "--dry-run", "--json"))
     assert (document["would_write"], document["exit_code"]) == (["ann/a.md"], 0)
     kinds = {json.loads(line).get("operation") for line in Path("configured.jsonl").read_text().splitlines()}
     assert "list" in kinds
     assert not kinds & {"write", "create", "append"}
-    document = documented(run("copy", "one", "two", "--json"))
+    document = documented(run("transfer", "one", "two", "--json"))
     assert (document["written"], document["exit_code"]) == (0, 5)
 
 
-def test_copy_overwrites_only_with_its_option(run: Run) -> None:
+def test_transfer_overwrites_only_with_its_option(run: Run) -> None:
     run("--url", "one", "write", "a.md", "one")
     run("--url", "two", "write", "a.md", "two")
-    assert run("copy", "one", "two").exit_code == 4
+    assert run("transfer", "one", "two").exit_code == 4
     assert stored(url="two") == {"a.md": b"two"}
-    assert run("copy", "one", "two", "--overwrite").exit_code == 0
+    assert run("transfer", "one", "two", "--overwrite").exit_code == 0
     assert stored(url="two") == {"a.md": b"one"}
 
 
-def test_copy_reports_entries_that_are_no_agents(run: Run, tmp_path: Path) -> None:
+def test_transfer_reports_entries_that_are_no_agents(run: Run, tmp_path: Path) -> None:
     run("write", "a.md", "x")
     agents = tmp_path / ".agent-memory/agent_memory"
     (agents / "no agent").mkdir()
@@ -344,16 +346,16 @@ def test_copy_reports_entries_that_are_no_agents(run: Run, tmp_path: Path) -> No
     (agents / "stray.md").write_text("x")
     (tmp_path / "other/agent_memory/default").mkdir(parents=True)
     (tmp_path / "other/agent_memory/default/what?.md").write_text("in the target, so not left out")
-    document = documented(run("copy", ".agent-memory", "other", "--json"))
+    document = documented(run("transfer", ".agent-memory", "other", "--json"))
     assert document["written"] == 1
     assert sorted(each["path"] for each in document["left"]) == ["no agent", "stray.md"]
 
 
-def test_copy_passes_each_option_to_its_store(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_transfer_passes_each_option_to_its_store(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     run("write", "a.md", "x")
     monkeypatch.setenv("AGENT_MEMORY_STORAGE_OPTIONS", '{"endpoint_url": "http://127.0.0.1:1"}')
-    assert run("copy", ".agent-memory", "two", "--to-option", "durability=process").exit_code == 0
-    assert run("copy", ".agent-memory", "two", "--from-option", "durability=none").exit_code == 2
+    assert run("transfer", ".agent-memory", "two", "--to-option", "durability=process").exit_code == 0
+    assert run("transfer", ".agent-memory", "two", "--from-option", "durability=none").exit_code == 2
 
 
 def test_a_store_without_atomic_creates_refuses_the_whole_import(run: Run, source: Path, tmp_path: Path) -> None:
@@ -364,18 +366,23 @@ def test_a_store_without_atomic_creates_refuses_the_whole_import(run: Run, sourc
 
 
 def test_files_that_a_store_does_not_support_are_left_and_named() -> None:
-    def move(name: str) -> bool:
-        if name.startswith("large"):
-            raise UnsupportedOperationError("too large for this server", path=name)
-        return True
+    def read(name: str, put: Put) -> bool:
+        return put(1, lambda: [name.encode()])
 
-    moved = move_all("Copying", ["a.md", "large.log", "z.md"], move, "bob/{}".format)
-    assert (sorted(moved.written), moved.untried, moved.code) == (["bob/a.md", "bob/z.md"], 0, 6)
-    assert [line_of(left) for left in moved.left] == ["'bob/large.log': 'large.log': too large for this server"]
+    def write(name: str, size: int, blocks: Blocks) -> bool:
+        assert [*blocks()] == [name.encode()]
+        path = name.removeprefix("bob/")
+        if path.startswith("large"):
+            raise UnsupportedOperationError("too large for this server", path=path)
+        return size == 1
+
+    result = transfer_all("Transferring", ["bob/a.md", "bob/large.log", "bob/z.md"], read, write)
+    assert (sorted(result.written), result.untried, result.code) == (["bob/a.md", "bob/z.md"], 0, 6)
+    assert [line_of(left) for left in result.left] == ["'bob/large.log': 'large.log': too large for this server"]
     many = [f"large-{number}.log" for number in range(50)]
-    assert len(move_all("Copying", [*many, "z.md"], move, str).written) == 1
+    assert len(transfer_all("Transferring", [*many, "z.md"], read, write).written) == 1
     with pytest.raises(UnsupportedOperationError):
-        move_all("Copying", ["large.log", "large-2.log"], move, str)
+        transfer_all("Transferring", ["large.log", "large-2.log"], read, write)
 
 
 @pytest.mark.parametrize(

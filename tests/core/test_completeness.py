@@ -290,7 +290,6 @@ BELOW = {"doctor", "demo", "audit"}
 """Commands that read the storage itself, or the audit log."""
 OTHERWISE = {
     "connect",
-    "copy",
     "diff",
     "mcp",
     "new",
@@ -298,6 +297,7 @@ OTHERWISE = {
     "redact",
     "restore",
     "s3-policy",
+    "transfer",
     "undo",
 }
 """Commands with two stores (below), with a server (above), with versions (`tests.cli`), or without a storage."""
@@ -330,7 +330,7 @@ def test_a_copy_between_stores_touches_them_only_within_operations(
     monkeypatch.setattr(cli_settings, "open_backend", lambda url, _: backends[url])
     monkeypatch.setattr(cli_settings, "plugins_from", lambda _: [opened.watch])
     monkeypatch.setattr("agent_memory.service._refuse_source_checkout", lambda _: None)
-    monkeypatch.setattr("agent_memory.cli.copying._no_agents", lambda _: [])  # searches outside the agents
-    with opened.watch.seeing("copy"):
-        result = CliRunner().invoke(app, ["copy", "memory://one", "memory://two"])
+    monkeypatch.setattr("agent_memory.cli.transfer._no_agents", lambda _: [])  # searches outside the agents
+    with opened.watch.seeing("transfer"):
+        result = CliRunner().invoke(app, ["transfer", "memory://one", "memory://two"])
         assert result.exit_code == 0, result.output

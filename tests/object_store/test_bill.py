@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from agent_memory import PRESENT, SHA256, AgentMemory, AgentMemoryService, VersionLimits
-from agent_memory.cli.moving import Target
+from agent_memory.cli.transferring import Target
 from agent_memory.conversation import ConversationMemory, Message
 from tests.object_store.proxy import Proxy
 from tests.support.servers import S3Server
@@ -122,7 +122,7 @@ CALLS: dict[str, Callable[[AgentMemory], object]] = {
 """A call of each operation on a tree with the files ``a.md`` to ``e.md``."""
 BY_HAND = {
     "a call with an idempotency key", "append", "`once(key).result()`", "`forget` of a file", "`import`",
-    "`copy` to this store", "once a minute in a process that changes files", "once per open backend",
+    "`transfer` to this store", "once a minute in a process that changes files", "once per open backend",
     "once per process and directory written into", "the tail of a history",
     "write on an etag", "write on `PRESENT`",
 }  # fmt: skip
@@ -241,7 +241,7 @@ def test_reading_the_tail_of_a_history_costs_one_ranged_request(opened: Callable
     assert cost(lambda: conversation.load_history(80)) == {"GET": 1}
 
 
-def test_copying_a_store_costs_the_documented_requests(opened: Callable[[], AgentMemory], cost: Cost) -> None:
+def test_transferring_a_store_costs_the_documented_requests(opened: Callable[[], AgentMemory], cost: Cost) -> None:
     memory = opened()
     memory.append("ready.md", "x")
     targets = []

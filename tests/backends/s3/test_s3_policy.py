@@ -273,7 +273,7 @@ def test_the_service_reaches_only_all_agents_and_its_own_data(seaweedfs: S3Serve
 
 
 @pytest.mark.parametrize(
-    ("command", "said"), [("agents", "bob"), ("audit show", "bob"), ("copy {url} {target}", "1 file")]
+    ("command", "said"), [("agents", "bob"), ("audit show", "bob"), ("transfer {url} {target}", "1 file")]
 )
 def test_commands_of_a_whole_store_need_no_more_than_the_policy_of_the_service(
     seaweedfs: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str, said: str

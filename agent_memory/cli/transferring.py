@@ -1,26 +1,47 @@
-"""Transfer many files, several at a time, and record each file that could not be transferred."""
+"""Transfer many files between two opened ends, several at a time, and report each file that could not be transferred.
+
+An end is the memory of an agent, or a folder of this host: one function reads a file of it, another one writes it.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from functools import partial
+from itertools import islice
+from typing import Any, Final, TypeAlias
+
+import click
 
 from agent_memory.backend import ABSENT, ANY
-from agent_memory.cli.folder import Blocks
-from agent_memory.cli.output import Exit, code_of, document_of, message_of, progress
+from agent_memory.cli.folder import BLOCK, Blocks
+from agent_memory.cli.output import (
+    Exit,
+    code_of,
+    counted,
+    document_of,
+    message_of,
+    note,
+    printable,
+    progress,
+    show_json,
+)  # fmt: skip
+from agent_memory.cli.settings import Settings
 from agent_memory.core.one_file import fails_alone
-from agent_memory.errors import AgentMemoryError, FileAlreadyExistsError, FileOperationError
+from agent_memory.errors import AgentMemoryError, FileAlreadyExistsError, FileOperationError, InvalidPathError
 from agent_memory.key import Key
 from agent_memory.memory import AgentMemory
 from agent_memory.reading.reader import Reader
+from agent_memory.runtime.run import step
 
-T = TypeVar("T")
+Put: TypeAlias = Callable[[int, Blocks], bool]
+"""Takes the size and the content of a file; False if the other end has the same content."""
 _AT_ONCE = 8
 _MOST_FAILURES = 20
+_MOST_LINES = 100
 _LARGE = 5 << 20
 _REFUSALS: Final = (Exit.UNSUPPORTED, Exit.REFUSED, Exit.CONFLICT)
 """The exit codes of files that the storage did not fail on, by precedence."""
@@ -72,38 +93,40 @@ class TransferResult:
         return next((code for code in _REFUSALS if code in codes), Exit.OK)
 
 
-def move_all(title: str, items: Sequence[T], move: Callable[[T], bool], name: Callable[[T], str]) -> TransferResult:
-    """Transfer every item with ``move``, which returns False if the same content existed, and raises if it fails.
+def transfer_all(
+    title: str, names: Sequence[str], read: Callable[[str, Put], bool], write: Callable[[str, int, Blocks], bool]
+) -> TransferResult:
+    """Transfer files: ``read`` passes the size and the content of a file on, and ``write`` stores them.
 
-    After 20 failures of the storage that are not about one file, the remaining items are not tried.
+    After 20 failures of the storage that are not about one file, the remaining files are not tried.
 
     Raises:
         UnsupportedOperationError: no file was transferred, because the store supports this for none of them.
     """
-    moved = TransferResult()
+    result = TransferResult()
     failed = threading.Semaphore(_MOST_FAILURES)
 
-    def attempt(item: T) -> bool | Untransferred | None:
+    def attempt(name: str) -> bool | Untransferred | None:
         if not _any_left(failed):
             return None
         try:
-            return move(item)
+            return read(name, partial(write, name))
         except (AgentMemoryError, OSError) as error:
             if code_of(error) is Exit.FAILED and not fails_alone(error):
                 failed.acquire(blocking=False)
-            return Untransferred(name(item), error)
+            return Untransferred(name, error)
 
-    with ThreadPoolExecutor(_AT_ONCE, "agent-memory-move") as pool, progress(title, len(items)) as advance:
+    with ThreadPoolExecutor(_AT_ONCE, "agent-memory-transfer") as pool, progress(title, len(names)) as advance:
         try:
-            for item, result in zip(items, pool.map(attempt, items), strict=True):
-                _account(moved, name(item), result)
+            for name, outcome in zip(names, pool.map(attempt, names), strict=True):
+                _account(result, name, outcome)
                 advance()
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-    if {each.code for each in moved.left} == {Exit.UNSUPPORTED} and not (moved.written or moved.equal):
-        raise moved.left[0].error
-    return moved
+    if {each.code for each in result.left} == {Exit.UNSUPPORTED} and not (result.written or result.equal):
+        raise result.left[0].error
+    return result
 
 
 def _any_left(semaphore: threading.Semaphore) -> bool:
@@ -113,15 +136,31 @@ def _any_left(semaphore: threading.Semaphore) -> bool:
     return False
 
 
-def _account(moved: TransferResult, name: str, result: bool | Untransferred | None) -> None:
-    if result is None:
-        moved.untried += 1
-    elif isinstance(result, Untransferred):
-        moved.left.append(result)
-    elif result:
-        moved.written.append(name)
+def _account(result: TransferResult, name: str, outcome: bool | Untransferred | None) -> None:
+    if outcome is None:
+        result.untried += 1
+    elif isinstance(outcome, Untransferred):
+        result.left.append(outcome)
+    elif outcome:
+        result.written.append(name)
     else:
-        moved.equal += 1
+        result.equal += 1
+
+
+def read_file(memory: AgentMemory, path: str, put: Put) -> bool:
+    """Pass on a file of a memory, in blocks of one version of the file."""
+
+    async def passed_on(reader: Reader) -> bool:
+        first = await reader.read(0, BLOCK)
+        return put(reader.size, lambda: _blocks(reader, first))
+
+    return memory.scan(path, passed_on)
+
+
+def _blocks(reader: Reader, first: bytes) -> Iterator[bytes]:
+    yield first
+    for start in range(len(first), reader.size, BLOCK):
+        yield step(reader.read(start, start + BLOCK))
 
 
 class Target:
@@ -177,3 +216,55 @@ def line_of(left: Untransferred) -> str:
     message = message_of(left.error)
     has_path = any(name[1:-1] in message for name in (repr(left.path), ascii(left.path)))
     return message if has_path else f"{left.path!r}: {message}"
+
+
+def unnameable(settings: Settings) -> list[Untransferred]:
+    if not (count := settings.skipped.count):
+        return []
+    text = f"{counted(count, 'name')} in storage left out: not a valid path, or no access; doctor counts them"
+    return [Untransferred("", InvalidPathError(text, "unnameable"))]
+
+
+def finish(settings: Settings, done: str, result: TransferResult, *, dry_run: bool = False) -> None:
+    if settings.json:
+        show_json({**_document(result), **({"would_write": sorted(result.written)} if dry_run else {})})
+    else:
+        for name in sorted(result.written) if dry_run else ():
+            click.echo(printable(f"would write {name}"))
+        _print(done, result)
+    click.get_current_context().exit(result.code)
+
+
+def _document(result: TransferResult) -> dict[str, Any]:
+    return {
+        "written": len(result.written),
+        "equal": result.equal,
+        "left": [left.document() for left in result.left],
+        "left_out": result.left_out,
+        "untried": result.untried,
+        "notes": result.notes,
+        "exit_code": int(result.code),
+    }
+
+
+def _print(done: str, result: TransferResult) -> None:
+    for left in result.left[:_MOST_LINES]:
+        click.echo(f"{_verdict(left)}: {line_of(left)}", err=True)
+    if (more := len(result.left) - _MOST_LINES) > 0:
+        click.echo(f"... and {more:,} more; --json lists all", err=True)
+    for path, by in islice(result.left_out.items(), _MOST_LINES):
+        click.echo(printable(f"Left out ({by}): {path!r}"), err=True)
+    if (more := len(result.left_out) - _MOST_LINES) > 0:
+        click.echo(f"... and {more:,} more; --json lists all", err=True)
+    for text in result.notes:
+        note(text)
+    untried = f", {result.untried:,} not tried after too many failures" if result.untried else ""
+    out = len(result.left) + len(result.left_out)
+    left_out = f", {out:,} left out" if out else ""
+    click.echo(f"{done} {counted(len(result.written), 'file')}, {result.equal:,} were there already{left_out}{untried}")
+
+
+def _verdict(left: Untransferred) -> str:
+    if isinstance(left.error, FileAlreadyExistsError):
+        return "Different"
+    return "Failed" if isinstance(left.error, FileOperationError) or left.code is Exit.FAILED else "Refused"
