@@ -6,7 +6,8 @@ import io
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import click
@@ -63,28 +64,53 @@ class App(SuggestingGroup):
             code = self._ended(given, prog_name or "agent-memory", extra)
         sys.exit(code)
 
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        """Parse the command line; if the output pipe is closed, for example of --help, exit with 141."""
+        with _closed_pipe():
+            return super().make_context(*args, **extra)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; if the output pipe is closed, exit with 141."""
-        try:
+        with _closed_pipe():
             return super().invoke(ctx)
-        except BrokenPipeError:
-            raise click.exceptions.Exit(Exit.CLOSED_PIPE) from None
 
     def _ended(self, args: list[str], prog_name: str, extra: dict[str, Any]) -> int:
         as_json = "--json" in args[: args.index("--") if "--" in args else None]
+        try:
+            code = self._code(args, prog_name, extra, as_json)
+            if sys.stdout is not None:
+                sys.stdout.flush()
+        except BrokenPipeError:
+            code = Exit.CLOSED_PIPE
+        except OSError as error:
+            code = report(error, as_json)
+        _discard_unwritten()
+        return code
+
+    def _code(self, args: list[str], prog_name: str, extra: dict[str, Any], as_json: bool) -> int:
         settings = Settings()
         if sys.stdout is None and next((arg for arg in args if arg in self.commands), None) != "mcp":  # it has a check
             text = "stdout is closed, so nothing was done: redirect it, for example to /dev/null"
             return report(click.ClickException(text), as_json)
         _print_any_name()
         try:
-            code = super().main(args, prog_name, obj=settings, **extra) or Exit.OK
+            return int(super().main(args, prog_name, obj=settings, **extra) or Exit.OK)
         except click.Abort:
             click.echo("Error: interrupted", err=True)
             return Exit.INTERRUPTED
+        except BrokenPipeError:
+            raise
         except Exception as error:  # noqa: BLE001 - every error becomes a line instead of a traceback
-            code = report(error, as_json, verbose=settings.verbose)
-        return _flushed(int(code), as_json)
+            return report(error, as_json, verbose=settings.verbose)
+
+
+@contextmanager
+def _closed_pipe() -> Iterator[None]:
+    """Exit with 141 if a pipe is closed; click itself would exit with 1."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise click.exceptions.Exit(Exit.CLOSED_PIPE) from None
 
 
 def _fill_closed_descriptors() -> None:
@@ -102,24 +128,16 @@ def _print_any_name() -> None:
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
-def _flushed(code: int, as_json: bool) -> int:
-    if sys.stdout is None:
-        return code
-    try:
-        sys.stdout.flush()
-    except OSError as error:
-        _discard_output()
-        if isinstance(error, BrokenPipeError):
-            return Exit.CLOSED_PIPE
-        return report(error, as_json)
-    return code
-
-
-def _discard_output() -> None:
-    """Redirect stdout to the null device, so that the interpreter can flush it at exit without an error."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
+def _discard_unwritten() -> None:
+    """Redirect each output that cannot be written to the null device, so that the interpreter can flush it at exit."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:
+                stream.flush()
+        except OSError:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, stream.fileno())
+            os.close(nowhere)
 
 
 @click.group(

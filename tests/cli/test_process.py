@@ -25,7 +25,14 @@ def test_the_script_runs_and_prints_its_version(spawn: Spawn) -> None:
     assert spawn("--version").stdout.decode().strip() == project["version"]
 
 
-@pytest.mark.parametrize("command", [["read", "a.md"], ["tree"], *also([["ls", "-r"], ["ls", "--json"]])])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["read", "a.md"], ["tree"], ["--help"], ["--version"],
+        *also([["ls", "-r"], ["ls", "--json"], ["ls", "--help"], ["audit", "--help"]]),
+    ],
+    ids=" ".join,
+)  # fmt: skip
 def test_a_closed_output_pipe_ends_the_command_silently(
     spawn: Spawn, script: str, tmp_path: Path, command: list[str]
 ) -> None:
@@ -37,6 +44,32 @@ def test_a_closed_output_pipe_ends_the_command_silently(
     finally:
         os.close(target)
     assert (done.returncode, done.stderr) == (141, b"")
+
+
+def closed_pipe() -> int:
+    """The writing end of a pipe whose reader has gone."""
+    source, target = os.pipe()
+    os.close(source)
+    return target
+
+
+def test_completion_into_a_closed_pipe_ends_silently(script: str, tmp_path: Path) -> None:
+    target = closed_pipe()
+    environment = {**os.environ, "_AGENT_MEMORY_COMPLETE": "bash_source"}
+    done = subprocess.run([script], stdout=target, stderr=subprocess.PIPE, cwd=tmp_path, env=environment, check=False)
+    os.close(target)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+@pytest.mark.parametrize("command", [["read", "none.md"], ["nonsense"], ["--nonsense"], ["--json", "ls", "--limit"]])
+def test_an_error_whose_reader_has_gone_ends_the_command_with_the_same_code(
+    spawn: Spawn, script: str, tmp_path: Path, command: list[str]
+) -> None:
+    spawn("write", "a.md", "x")
+    target = closed_pipe()
+    done = subprocess.run([script, *command], stdout=subprocess.PIPE, stderr=target, cwd=tmp_path, check=False)
+    os.close(target)
+    assert (done.returncode, done.stdout) == (141, b"")
 
 
 COMMANDS = [
