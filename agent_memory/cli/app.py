@@ -18,11 +18,10 @@ from agent_memory.cli.connect import connect
 from agent_memory.cli.conversation import conversation
 from agent_memory.cli.demo import demo
 from agent_memory.cli.editing import edit
+from agent_memory.cli.extending import new, plugins
 from agent_memory.cli.forgetting import forget
 from agent_memory.cli.mcp import mcp
-from agent_memory.cli.new import new
 from agent_memory.cli.output import Exit, report
-from agent_memory.cli.plugins import plugins
 from agent_memory.cli.policy import s3_policy
 from agent_memory.cli.settings import Command, Settings, failures_shown, global_options, log_to
 from agent_memory.cli.suggesting import SuggestingGroup

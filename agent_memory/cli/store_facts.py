@@ -1,19 +1,23 @@
-"""What doctor tells about a store itself: its record, and its own files that git tracks."""
+"""The facts that doctor tells beside the promises: the store's record, its files in git, its filesystem, its limits."""
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from agent_memory.backend import STORE_RECORD, AnyBackend
+from agent_memory.core import tree_flows
 from agent_memory.core.blocking import BlockingStore
 from agent_memory.core.store_record import StoreRecord
 from agent_memory.core.versions.settings import VersionSettings
 from agent_memory.errors import AgentMemoryError, ReadError, UnsupportedOperationError
-from agent_memory.key import RESERVED
+from agent_memory.key import RESERVED, Key
+from agent_memory.object_store import ObjectStoreBackend
 
 _GIT: Final = ("git", "--literal-pathspecs", "-c", "core.fsmonitor=false", "-c", "safe.bareRepository=explicit",
                "ls-files", "-z", "--", RESERVED)  # fmt: skip
@@ -72,3 +76,90 @@ def tracked_by_git(root: Path | None) -> tuple[str, ...]:
     except (OSError, subprocess.SubprocessError):
         return ()  # no git, no such directory, no repository, or one that git does not trust
     return tuple(map(os.fsdecode, filter(None, done.stdout.split(b"\0"))))
+
+
+_MOUNTS: Final = Path("/proc/self/mountinfo")
+_OCTAL: Final = re.compile(r"\\([0-7]{3})")
+_WITHOUT_LOCKS: Final = re.compile(r"fuse(?:\..+)?|9p|virtiofs|vboxsf|prl_fs|fakeowner|cifs|smb3")
+"""Filesystems whose locks may not reach other mounts of the same files: other containers, machines, or the host."""
+_LEAST_FIELDS: Final = 5
+
+
+def filesystem_warning(root: Path | None) -> str | None:
+    """Return what to know about the filesystem of a root on local disk; None if there is nothing to know."""
+    if root is None or not _MOUNTS.exists():
+        return None
+    kind = filesystem_at(root.resolve(), _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape"))
+    if kind is None or not _WITHOUT_LOCKS.fullmatch(kind):
+        return None
+    return (
+        f"{kind} may pass no locks on to other mounts of the same files (another container, another machine, the host):"
+        " programs on two mounts can lose each other's edits without an error. Doctor sees only this mount; let all "
+        "programs that change the store use it"
+    )
+
+
+def filesystem_at(path: Path, mountinfo: str) -> str | None:
+    """Return the type of the filesystem of a path, from the text of ``/proc/self/mountinfo``."""
+    depth, kind = 0, None
+    for line in mountinfo.splitlines():
+        facts, separator, source = line.partition(" - ")
+        fields = facts.split(" ")
+        if not separator or len(fields) < _LEAST_FIELDS:
+            continue
+        top = Path(_OCTAL.sub(lambda octal: chr(int(octal[1], 8)), fields[_LEAST_FIELDS - 1]))
+        if path.is_relative_to(top) and len(top.parts) >= depth:  # a later mount covers an earlier one
+            depth, kind = len(top.parts), source.split(" ")[0]
+    return kind
+
+
+_WRITES: Final = 4
+_SLOW: Final = 2.0
+"""Writes a second of one file below which the rate is told: some services allow one."""
+
+
+def limits(backend: AnyBackend, top: Key) -> list[str]:
+    """Try `forget`, an append to a large file, and writes of one file, below a scratch key; return what is limited."""
+    found: list[str] = []
+    for tried in (_of_forget, _of_large_appends, _of_rate):
+        try:
+            limit = tried(backend, top)
+        except AgentMemoryError:  # the probes of promises tell what fails
+            continue
+        found += [limit] if limit else []
+    return found
+
+
+def _of_forget(backend: AnyBackend, top: Key) -> str | None:
+    store, key = BlockingStore(backend), top.join("forgotten.md")
+    store.write(key, b"x")
+    try:
+        effect = store.run(tree_flows.forget, key)
+    except AgentMemoryError as error:
+        return f"forget does not work: {str(error).rpartition(f'{key.path!r}: ')[2]}"
+    if effect.versions_searched:
+        return None
+    return "the server has no versions: forget and redact delete plainly and look for no earlier versions"
+
+
+def _of_large_appends(backend: AnyBackend, top: Key) -> str | None:
+    if not isinstance(backend, ObjectStoreBackend):
+        return None
+    if BlockingStore(backend).call(backend.appends_in_parts, top.join("large.log")):
+        return None
+    return (
+        f"a file over {backend.max_bytes:,} bytes takes no appends: the server or the engine does not copy parts of a"
+        " file on a precondition, so an append sends the whole file"
+    )
+
+
+def _of_rate(backend: AnyBackend, top: Key) -> str | None:
+    if not isinstance(backend, ObjectStoreBackend):
+        return None
+    store, key = BlockingStore(backend), top.join("rate.md")
+    store.write(key, b"0")
+    began = time.monotonic()
+    for number in range(_WRITES):
+        store.write(key, b"%d" % number)
+    rate = _WRITES / max(time.monotonic() - began, 1e-9)
+    return f"one file took {rate:.1f} writes a second" if rate < _SLOW else None
