@@ -129,10 +129,9 @@ def _print_any_name() -> None:
 
 def _discard_unwritten() -> None:
     """Redirect each output that cannot be written to the null device, so that the interpreter can flush it at exit."""
-    for stream in (sys.stdout, sys.stderr):
+    for stream in filter(None, (sys.stdout, sys.stderr)):
         try:
-            if stream is not None:
-                stream.flush()
+            stream.flush()
         except OSError:
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, stream.fileno())
