@@ -19,7 +19,7 @@ from agent_memory.tools._protected import KEPT
 READING: Final = frozenset(
     {
         "agents", "audit", "audit blame", "audit show", "audit verify", "connect", "conversation",
-        "conversation search", "conversation show", "cost", "diff", "ls", "plugins", "read", "s3-policy", "search",
+        "conversation search", "conversation show", "diff", "ls", "plugins", "read", "s3-policy", "search",
         "tree", "versions",
     }
 )  # fmt: skip

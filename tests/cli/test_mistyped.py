@@ -94,9 +94,9 @@ def test_a_whole_agent_that_has_nothing_is_not_found(run: Run) -> None:
 
 
 @pytest.mark.usefixtures("seeded")
-def test_an_export_and_a_copy_of_an_agent_that_has_nothing_write_nothing(run: Run, tmp_path: Path) -> None:
+def test_an_export_and_a_transfer_of_an_agent_that_has_nothing_write_nothing(run: Run, tmp_path: Path) -> None:
     mistyped(run, "--agent", "dfault", "export", "folder")
-    result = run("--agent", "dfault", "copy", "seed", "other")
+    result = run("--agent", "dfault", "transfer", "seed", "other")
     assert result.exit_code == 3
     assert not (tmp_path / "folder").exists()
     assert not (tmp_path / "other").exists()
