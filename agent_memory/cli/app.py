@@ -12,14 +12,14 @@ from typing import Any, NoReturn
 
 import click
 
-from agent_memory.cli import doctor, files, listing, transfer, versions, viewing
+from agent_memory.cli import doctor, files, reading, transfer, versions
 from agent_memory.cli.audit import audit
 from agent_memory.cli.connect import connect
 from agent_memory.cli.conversation import conversation
 from agent_memory.cli.demo import demo
 from agent_memory.cli.editing import edit
+from agent_memory.cli.erasing import forget
 from agent_memory.cli.extending import new, plugins
-from agent_memory.cli.forgetting import forget
 from agent_memory.cli.mcp import mcp
 from agent_memory.cli.output import Exit, report
 from agent_memory.cli.policy import s3_policy
@@ -154,8 +154,8 @@ def app(ctx: click.Context) -> None:
 
 
 for _command in (
-    viewing.read, files.write, files.append, files.create, edit, listing.ls, listing.tree, files.rm, files.mv, files.cp,
-    listing.agents, viewing.search, conversation, versions.versions, versions.diff, versions.restore, undo, redact,
+    reading.read, files.write, files.append, files.create, edit, reading.ls, reading.tree, files.rm, files.mv, files.cp,
+    reading.agents, reading.search, conversation, versions.versions, versions.diff, versions.restore, undo, redact,
     versions.prune, transfer.import_, transfer.export, transfer.transfer, doctor.doctor, audit, forget, plugins,
     s3_policy, mcp, connect, new, demo,
 ):  # fmt: skip

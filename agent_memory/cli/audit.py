@@ -15,10 +15,9 @@ import click
 
 from agent_memory.audit import Finding, LogLocation, Record, Salts, log_at, verify
 from agent_memory.audit.records import lines_of, parsed
+from agent_memory.cli.arguments import Moment, memory_path
 from agent_memory.cli.auditing import log_of_store
-from agent_memory.cli.moment import Moment
 from agent_memory.cli.output import Exit, counted, note, printable, row, show_json
-from agent_memory.cli.paths import memory_path
 from agent_memory.cli.presence import require_store
 from agent_memory.cli.settings import Group, Settings, pass_settings
 from agent_memory.errors import AgentMemoryFileNotFoundError

@@ -17,8 +17,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 import click
 
+from agent_memory.cli.arguments import memory_path
 from agent_memory.cli.output import note, printable, show_json
-from agent_memory.cli.paths import memory_path
 from agent_memory.cli.presence import local_root, require_store
 from agent_memory.cli.settings import (
     OPTIONS_VARIABLE,

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 
 import click
 
+from agent_memory.cli.arguments import memory_path
 from agent_memory.cli.files import ContentCommand, content_argument, given_text, show_unchanged
 from agent_memory.cli.output import Exit, counted, moment, note, printable, row, show_json
-from agent_memory.cli.paths import memory_path
 from agent_memory.cli.settings import Access, Command, Group, Settings, pass_settings
 from agent_memory.conversation import ConversationMemory, Match, Message, Skipped
 from agent_memory.conversation.marks import files_of_conversations, marks_above, take_back_marks

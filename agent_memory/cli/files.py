@@ -11,10 +11,9 @@ from typing import Any, BinaryIO, TypeVar
 import click
 
 from agent_memory.backend import ANY, DEFAULT_MAX_BYTES
+from agent_memory.cli.arguments import memory_path
 from agent_memory.cli.asking import ask, require_answer, yes_option
-from agent_memory.cli.listing import files_at
 from agent_memory.cli.output import counted, printable, show_json
-from agent_memory.cli.paths import memory_path
 from agent_memory.cli.settings import Access, Command, Settings, pass_settings
 from agent_memory.core.precondition import SHA256, DeleteCondition
 from agent_memory.errors import AgentMemoryFileNotFoundError, FileTooLargeError, InvalidContentError
@@ -257,3 +256,8 @@ def _show_done(settings: Settings, done: str, result: TreeResult) -> None:
 
 def _when(expected_sha256: str | None) -> DeleteCondition:
     return ANY if expected_sha256 is None else SHA256(expected_sha256)
+
+
+def files_at(memory: AgentMemory, path: str) -> int:
+    """The number of files at and below a path; 0 if there are none."""
+    return len(memory.list(path)) or int(path.strip("./") != "" and memory.exists(path))

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from agent_memory.backend import AnyBackend, default_seconds
+from agent_memory.cli.arguments import memory_path
 from agent_memory.cli.files import given_text
 from agent_memory.cli.inspection import first_page
 from agent_memory.cli.output import Exit, printable
-from agent_memory.cli.paths import memory_path
 from agent_memory.cli.presence import require_store
 from agent_memory.cli.settings import Access, Command, Settings, open_store, pass_settings
 from agent_memory.key import Key

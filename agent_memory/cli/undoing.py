@@ -11,12 +11,11 @@ from pathlib import Path
 import click
 
 from agent_memory.audit import LogLocation
+from agent_memory.cli.arguments import Moment, memory_path
 from agent_memory.cli.asking import ask, require_answer, yes_option
 from agent_memory.cli.audit import key_option, location_of, log_option
 from agent_memory.cli.erasing import erasing, note_versions
-from agent_memory.cli.moment import Moment
 from agent_memory.cli.output import Exit, counted, note, printable, show_json
-from agent_memory.cli.paths import memory_path
 from agent_memory.cli.presence import require_agent
 from agent_memory.cli.settings import Access, Command, Settings, pass_settings
 from agent_memory.cli.versions import require_versions

@@ -11,9 +11,9 @@ from typing import Any
 import click
 from rich.cells import cell_len, set_cell_size
 
+from agent_memory.cli.arguments import memory_path
 from agent_memory.cli.files import show_written
 from agent_memory.cli.output import Exit, counted, moment, note, printable, row, show_json
-from agent_memory.cli.paths import memory_path
 from agent_memory.cli.settings import Access, Command, Settings, pass_settings
 from agent_memory.core.one_file import fails_alone
 from agent_memory.core.versions.origin import MadeBy

@@ -17,7 +17,7 @@ import pytest
 from click.testing import Result
 
 from agent_memory import AgentMemoryService
-from agent_memory.cli import editor as launcher
+from agent_memory.cli import editing as launcher
 
 Run = Callable[..., Result]
 HOSTILE_NAMES = [
