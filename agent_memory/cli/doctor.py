@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from agent_memory.backend import AnyBackend, Capabilities, default_seconds
-from agent_memory.cli.contract import report_contract
 from agent_memory.cli.inspection import Agents, AgentTree, LogSize, agents_of, log_size, tree_of
 from agent_memory.cli.output import Exit, counted, draw, reported_progress, show_json
 from agent_memory.cli.presence import local_root
 from agent_memory.cli.probes import PROBES, ScratchTree, Sight, look
 from agent_memory.cli.settings import Access, Command, Settings, pass_settings
 from agent_memory.cli.store_facts import StoreFacts, filesystem_warning, limits, store_facts, tracked_by_git
-from agent_memory.cli.two_processes import tried_in_two_processes
+from agent_memory.cli.trials import report_contract, tried_in_two_processes
 from agent_memory.core.one_file import fails_alone
 from agent_memory.errors import AgentMemoryError, FileOperationError
 from agent_memory.key import RESERVED

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePath
@@ -15,9 +15,11 @@ from typing import Final
 
 import click
 
-from agent_memory.cli.folder import Folder
-from agent_memory.errors import AgentMemoryError
-from agent_memory.key import RESERVED
+from agent_memory.cli.folder import Folder, FolderContents, link_refused
+from agent_memory.cli.output import counted
+from agent_memory.cli.transferring import Untransferred, failure
+from agent_memory.errors import AgentMemoryError, FileAlreadyExistsError, InvalidPathError
+from agent_memory.key import RESERVED, RULES
 from agent_memory.key.quoting import field
 from agent_memory.plugins._host_files import read_host_file
 
@@ -178,3 +180,36 @@ def _require_readable(top: Path, paths: Iterable[str]) -> None:
                 shown = field((PurePath(directory) / ".gitignore").as_posix())
                 advice = "mend or remove it, or import without --gitignore"
                 raise click.ClickException(f"{shown}: {error.strerror}; {advice}; nothing was imported") from error
+
+
+def named_once(paths: Sequence[str]) -> tuple[list[str], list[Untransferred]]:
+    """The paths with different names in form C; of paths with the same name, that in form C or else the first."""
+    files: dict[str, str] = {}
+    twins = []
+    for path in sorted(paths, key=lambda each: each != in_form_c(each)):
+        name = in_form_c(path)
+        if name in files:
+            text = f"the folder has another file with this name in Unicode form C, {files[name]!a}"
+            twins.append(Untransferred(path, FileAlreadyExistsError(text, path=ascii(path))))
+        else:
+            files[name] = path
+    return sorted(files.values()), twins
+
+
+def not_imported(found: FolderContents) -> list[Untransferred]:
+    return [
+        *(Untransferred(path, link_refused(path)) for path in found.links),
+        *(Untransferred(path, InvalidPathError(RULES["too-deep"], "too-deep", path=path)) for path in found.too_deep),
+        *(failure(path, "not a regular file") for path in found.special),
+        *(failure(path, reason) for path, reason in found.unreadable),
+    ]
+
+
+def notes_of(found: FolderContents, sieve: Sieve) -> list[str]:
+    notes = []
+    if found.empty:
+        notes.append(f"{counted(found.empty, 'empty directory', 'empty directories')} left out: a memory has none")
+    notes += [f"--exclude {pattern!r} matches nothing" for pattern in sieve.unmatched]
+    if found.own and not sieve.is_of_export:
+        notes.append(f"{RESERVED}/ is a store's own directory and is left out")
+    return notes

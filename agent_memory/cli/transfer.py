@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -12,9 +12,17 @@ from typing import Any, TypeVar
 
 import click
 
-from agent_memory.cli.folder import Blocks, Folder, FolderContents, link_refused
+from agent_memory.cli.folder import Blocks, Folder
 from agent_memory.cli.inspection import agents_of
-from agent_memory.cli.leaving_out import Sieve, ignored_by_git, in_form_c, note_exported
+from agent_memory.cli.leaving_out import (
+    Sieve,
+    ignored_by_git,
+    in_form_c,
+    named_once,
+    not_imported,
+    note_exported,
+    notes_of,
+)
 from agent_memory.cli.output import counted
 from agent_memory.cli.presence import local_root, require_agent, require_store
 from agent_memory.cli.settings import (
@@ -39,8 +47,8 @@ from agent_memory.cli.transferring import (
     unnameable,
 )
 from agent_memory.core.one_file import fails_alone
-from agent_memory.errors import AgentMemoryError, FileAlreadyExistsError, InvalidAgentIdError, InvalidPathError
-from agent_memory.key import RESERVED, RULES, Key
+from agent_memory.errors import AgentMemoryError, FileAlreadyExistsError, InvalidAgentIdError
+from agent_memory.key import RESERVED, Key
 from agent_memory.memory import AgentMemory
 from agent_memory.service import AgentMemoryService
 
@@ -94,7 +102,7 @@ def import_(
         found = found.where(sieve.takes)
         memory = store.service.agent(settings.agent)
         target = Target(memory, overwrite=overwrite, dry_run=dry_run)
-        files, twins = _named_once(found.files)
+        files, twins = named_once(found.files)
 
         def read(path: str, put: Put) -> bool:
             with folder.reading(path) as (size, blocks):
@@ -106,10 +114,10 @@ def import_(
         result = transfer_all("Importing", files, read, write)
     composed = sum(path != in_form_c(path) for path in result.written)
     result.written = [in_form_c(path) for path in result.written]
-    result.left += [*twins, *_not_imported(found)]
+    result.left += [*twins, *not_imported(found)]
     if composed:
         result.notes.append(f"{counted(composed, 'name')} in Unicode form D, as macOS writes it, stored in form C")
-    result.notes += _notes(found, sieve)
+    result.notes += notes_of(found, sieve)
     result.left_out = sieve.left_out
     finish(settings, "would import" if dry_run else "imported", result, dry_run=dry_run)
 
@@ -187,39 +195,6 @@ def _folder(path: str, *, make: bool) -> Iterator[Folder]:
         raise click.ClickException(f"the folder {path!r} cannot be opened: {reason}") from error
     with folder:
         yield folder
-
-
-def _named_once(paths: Sequence[str]) -> tuple[list[str], list[Untransferred]]:
-    """The paths with different names in form C; of paths with the same name, that in form C or else the first."""
-    files: dict[str, str] = {}
-    twins = []
-    for path in sorted(paths, key=lambda each: each != in_form_c(each)):
-        name = in_form_c(path)
-        if name in files:
-            text = f"the folder has another file with this name in Unicode form C, {files[name]!a}"
-            twins.append(Untransferred(path, FileAlreadyExistsError(text, path=ascii(path))))
-        else:
-            files[name] = path
-    return sorted(files.values()), twins
-
-
-def _not_imported(found: FolderContents) -> list[Untransferred]:
-    return [
-        *(Untransferred(path, link_refused(path)) for path in found.links),
-        *(Untransferred(path, InvalidPathError(RULES["too-deep"], "too-deep", path=path)) for path in found.too_deep),
-        *(failure(path, "not a regular file") for path in found.special),
-        *(failure(path, reason) for path, reason in found.unreadable),
-    ]
-
-
-def _notes(found: FolderContents, sieve: Sieve) -> list[str]:
-    notes = []
-    if found.empty:
-        notes.append(f"{counted(found.empty, 'empty directory', 'empty directories')} left out: a memory has none")
-    notes += [f"--exclude {pattern!r} matches nothing" for pattern in sieve.unmatched]
-    if found.own and not sieve.is_of_export:
-        notes.append(f"{RESERVED}/ is a store's own directory and is left out")
-    return notes
 
 
 @click.command(cls=Command)

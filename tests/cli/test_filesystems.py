@@ -12,7 +12,7 @@ from click.testing import Result
 from agent_memory.cli import store_facts
 from agent_memory.cli.probes import ScratchTree
 from agent_memory.cli.store_facts import filesystem_at, filesystem_warning
-from agent_memory.cli.two_processes import tried_in_two_processes
+from agent_memory.cli.trials import tried_in_two_processes
 from agent_memory_local import LocalBackend
 from tests.faults.filesystems import filesystem_of
 
