@@ -62,7 +62,7 @@ def test_a_store_that_is_not_on_disk_has_no_warning() -> None:
 
 def test_doctor_tries_a_local_store_with_two_processes(run: Run, tmp_path: Path) -> None:
     result = run("doctor", "--rounds", "1")
-    assert "two processes lost none of" in result.stdout
+    assert "two processes lost none of" in " ".join(result.stdout.split())
     assert not list((tmp_path / ".agent-memory").rglob("counted.md"))
 
 

@@ -142,7 +142,7 @@ def test_shells_complete_commands_and_options(
     source = spawn(env={"_AGENT_MEMORY_COMPLETE": f"{shell}_source"})
     assert (source.returncode, b"agent-memory" in source.stdout) == (0, True)
     for words, number, wanted in (
-        ("agent-memory hi", "1", b"history"),
+        ("agent-memory conv", "1", b"conversation"),
         ("agent-memory import --dry", "2", b"--dry-run"),
     ):
         asked = {"COMP_WORDS": words, "COMP_CWORD": words.split()[-1] if shell == "fish" else number}

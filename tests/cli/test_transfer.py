@@ -184,6 +184,7 @@ def test_a_large_file_that_a_plugin_must_see_is_omitted_and_the_others_imported(
 @pytest.mark.usefixtures("empty_store")
 @pytest.mark.parametrize("command", ["import", "export"])
 def test_a_folder_that_cannot_be_opened_prints_one_line(run: Run, tmp_path: Path, command: str) -> None:
+    run("write", "a.md", "x")
     (tmp_path / "file").write_text("x")
     result = run(command, "file")
     assert result.exit_code == 1
