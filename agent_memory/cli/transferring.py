@@ -28,7 +28,7 @@ from agent_memory.cli.output import (
     printable,
     progress,
     show_json,
-)  # fmt: skip
+)
 from agent_memory.cli.settings import Settings
 from agent_memory.core.one_file import fails_alone
 from agent_memory.errors import AgentMemoryError, FileAlreadyExistsError, FileOperationError, InvalidPathError
