@@ -85,26 +85,6 @@ def created(number: int) -> dict[str, Any]:
     return {**CALL, "id": number, "params": {"name": "create", "arguments": arguments}}
 
 
-@pytest.mark.parametrize("module", ["agent_memory", "agent_memory.key", "agent_memory.cli.app", "click.core"])
-def test_an_interrupt_while_the_command_loads_has_no_traceback(tmp_path: Path, module: str) -> None:
-    program = f"""
-import os, signal, sys
-from importlib.metadata import entry_points
-
-class Interrupt:
-    def find_spec(self, name, *_):
-        if name == {module!r}:
-            os.kill(os.getpid(), signal.SIGINT)
-
-signal.signal(signal.SIGINT, signal.default_int_handler)
-sys.meta_path.insert(0, Interrupt())
-(script,) = entry_points(group="console_scripts", name="agent-memory")
-script.load()()
-"""
-    done = subprocess.run([sys.executable, "-c", program, "ls"], cwd=tmp_path, capture_output=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
-
-
 def test_a_command_that_ignores_a_hangup_goes_on(script: str, tmp_path: Path) -> None:
     command = [script, "--url", str(tmp_path / "root"), "write", "a.md"]
     with subprocess.Popen(
