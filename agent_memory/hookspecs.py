@@ -13,13 +13,14 @@ from typing import Any, Final, Literal, Self, TypeAlias
 
 import pluggy
 
-from agent_memory.backend import PROJECT, BackendFactory, ETag, hookimpl
+from agent_memory.backend import BackendFactory, ETag, hookimpl
 
 __all__ = [
     "PROJECT", "READING", "WRITING", "AuditCheckpoint", "BackendFactory", "Operation", "OperationKind", "Outcome",
     "Plugin", "hookimpl", "hookspec",
 ]  # fmt: skip
 
+PROJECT: Final = hookimpl.project_name
 hookspec = pluggy.HookspecMarker(PROJECT)
 
 OperationKind: TypeAlias = Literal[

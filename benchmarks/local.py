@@ -36,7 +36,8 @@ from typing import Any
 from _comparing import ROUNDS, Call, compare, microseconds
 
 from agent_memory import AgentMemory, AgentMemoryService, AsyncAgentMemoryService
-from agent_memory.backend import ETag, PageBuilder
+from agent_memory.backend import ETag
+from agent_memory.backend.helpers import PageBuilder
 from agent_memory.key import Key, _joined
 from agent_memory_local import LocalBackend, _locks, _openat2
 from agent_memory_local._scan import scan

@@ -30,6 +30,7 @@ PUBLIC = [
     "agent_memory",
     *(f"agent_memory.{name}" for name in ("key", "backend", "errors", "hookspecs", "memory", "service", "registry")),
     *(f"agent_memory.{name}" for name in ("audit", "tools", "conversation", "filesystem", "mcp_server")),
+    "agent_memory.backend.helpers",
     "agent_memory.object_store",
     *_modules_of("agent_memory.plugins"),
     *_modules_of("agent_memory.integrations"),
@@ -120,6 +121,10 @@ def test_every_hook_has_an_entry_in_the_reference() -> None:
     ]
     assert names
     assert [name for name in names if ("agent_memory.hookspecs", name) not in DOCUMENTED] == []
+
+
+def test_the_contract_of_backends_has_few_names() -> None:
+    assert len(_public_names("agent_memory.backend")) <= 32  # raise this on purpose: every author reads all of them
 
 
 def test_no_name_has_two_entries() -> None:

@@ -19,7 +19,8 @@ from agent_memory import (
     AsyncAgentMemoryService,
     VersionLimits,
 )
-from agent_memory.backend import DEFAULT_MAX_BYTES, DEFAULT_PART_BYTES, DEFAULT_SECONDS
+from agent_memory.backend import Backend
+from agent_memory.backend._deadline import DEFAULT_SECONDS
 from agent_memory.cli.mcp import mcp
 from agent_memory.cli.settings import global_options
 from agent_memory.errors import DISTRIBUTION
@@ -82,8 +83,8 @@ def test_every_option_of_local_disk_is_on_the_page() -> None:
 
 def test_the_attributes_of_a_backend_have_their_defaults() -> None:
     shown = {row[0]: row[1] for row in _rows("Attributes of a backend")}
-    assert shown["`max_bytes`"] == f"{DEFAULT_MAX_BYTES:,}"
-    assert shown["`part_bytes`"] == f"{DEFAULT_PART_BYTES:,} (5 MiB)"
+    assert shown["`max_bytes`"] == f"{Backend.max_bytes:,}"
+    assert shown["`part_bytes`"] == f"{Backend.part_bytes:,} (5 MiB)"
     assert shown["`timeout`"] == f"`{LocalBackend.timeout}`; {ObjectStoreBackend.timeout:g} s on object stores"
     assert ObjectStoreBackend.timeout == DEFAULT_SECONDS
 

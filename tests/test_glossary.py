@@ -16,6 +16,7 @@ PUBLIC = (
     "agent_memory",
     "agent_memory.key",
     "agent_memory.backend",
+    "agent_memory.backend.helpers",
     "agent_memory.errors",
     "agent_memory.hookspecs",
     "agent_memory.memory",

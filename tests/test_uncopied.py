@@ -25,7 +25,8 @@ from agent_memory import (
     mcp_server,
     tools,
 )
-from agent_memory.backend import AnyBackend, Uncopied
+from agent_memory.backend import AnyBackend
+from agent_memory.backend.helpers import Uncopied
 from agent_memory.cli.folder import Folder
 from agent_memory.filesystem import filesystem
 from agent_memory.integrations.anthropic import AgentMemoryTool, AsyncAgentMemoryTool

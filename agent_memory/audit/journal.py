@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from agent_memory.audit.log import Log, LogBatch
 from agent_memory.audit.record import START, encode, head
-from agent_memory.backend import Uncopied
+from agent_memory.backend.helpers import Uncopied
 from agent_memory.errors import AgentMemoryError, AppendError, OutcomeUnknownError
 from agent_memory.runtime.fork import renewed_in_child
 

@@ -19,7 +19,8 @@ from functools import partial
 from typing import Final
 
 from agent_memory.audit.log import LogLocation
-from agent_memory.backend import ABSENT, Uncopied
+from agent_memory.backend import ABSENT
+from agent_memory.backend.helpers import Uncopied
 from agent_memory.core import flows, tree_flows
 from agent_memory.errors import (
     AgentMemoryFileNotFoundError,

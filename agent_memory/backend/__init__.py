@@ -11,44 +11,18 @@ Every backend promises:
 - A write that raised did not happen, unless it raised `OutcomeUnknownError`.
 - `Capabilities` states the limits of the storage. A backend refuses other operations with
   `UnsupportedOperationError`; it never imitates them with steps that another writer can interrupt.
+
+`agent_memory.backend.helpers` has functions that most backends use.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 import pluggy
 
-from agent_memory.backend._deadline import (
-    DEFAULT_SECONDS,
-    Deadline,
-    current_deadline,
-    deadline_or_default,
-    deadline_scope,
-    default_seconds,
-    renewed_deadline,
-    restore_deadline,
-)
-from agent_memory.backend._helpers import (
-    ContentETag,
-    content_etag,
-    content_sha256,
-    digest_etag,
-    joined,
-    named,
-    not_found,
-    raise_failures,
-    refuse_larger,
-    refuse_larger_append,
-    refuse_larger_read,
-    require,
-    storage_failure,
-    taken_name,
-    translating,
-)
-from agent_memory.backend._markers import Markers
 from agent_memory.backend._optional import (
     ORIGIN_BYTES,
     ActsAsAnotherProcess,
@@ -63,9 +37,6 @@ from agent_memory.backend._optional import (
     WritesCopies,
     WritesInParts,
 )
-from agent_memory.backend._pages import PageBuilder, by_path
-from agent_memory.backend._store_id import STORE_RECORD, store_id
-from agent_memory.backend._try_later import TryLater, may_try_later, trying_later
 from agent_memory.backend._types import (
     ABSENT,
     ANY,
@@ -88,13 +59,8 @@ from agent_memory.key import Key
 __all__ = [
     "ABSENT",
     "ANY",
-    "DEFAULT_MAX_BYTES",
-    "DEFAULT_PART_BYTES",
-    "DEFAULT_SECONDS",
     "ORIGIN_BYTES",
     "PRESENT",
-    "PROJECT",
-    "STORE_RECORD",
     "ActsAsAnotherProcess",
     "AnyBackend",
     "AppendWhen",
@@ -105,67 +71,34 @@ __all__ = [
     "BlockingBackend",
     "Capabilities",
     "ChecksCapabilities",
-    "ContentETag",
-    "Deadline",
     "DeletedTree",
     "ETag",
     "Entry",
     "Erases",
     "KeepsOrigins",
     "Key",
-    "Markers",
     "MovesFiles",
     "MovesTrees",
     "NewOrigin",
     "Page",
-    "PageBuilder",
     "Parts",
     "ReadWhen",
     "Snapshot",
-    "TryLater",
-    "Uncopied",
     "When",
     "WriteWhen",
     "WritesCopies",
     "WritesInParts",
-    "by_path",
-    "content_etag",
-    "content_sha256",
-    "current_deadline",
-    "deadline_or_default",
-    "deadline_scope",
-    "default_seconds",
-    "digest_etag",
     "hookimpl",
-    "joined",
-    "may_try_later",
-    "named",
-    "not_found",
-    "raise_failures",
-    "refuse_larger",
-    "refuse_larger_append",
-    "refuse_larger_read",
-    "renewed_deadline",
-    "require",
-    "restore_deadline",
-    "storage_failure",
-    "store_id",
-    "taken_name",
-    "translating",
-    "trying_later",
 ]
 
-PROJECT: Final = "agent_memory"
-hookimpl = pluggy.HookimplMarker(PROJECT)
+hookimpl = pluggy.HookimplMarker("agent_memory")
 """Marks a plugin's hooks; a backend's module implements only `agent_memory_register_backends`."""
-DEFAULT_MAX_BYTES: Final = 50_000_000
-DEFAULT_PART_BYTES: Final = 5 << 20
 
 
 class _Common(Uncopied, ABC):
-    max_bytes: int = DEFAULT_MAX_BYTES
+    max_bytes: int = 50_000_000
     """The maximum bytes of one read or one write; a larger read is refused before memory is allocated."""
-    part_bytes: int = DEFAULT_PART_BYTES
+    part_bytes: int = 5 << 20
     """The bytes of each part of a file that is written in parts (`WritesInParts`)."""
     timeout: float | None = None
     """The default timeout of an operation on one file, in seconds; None: no limit."""

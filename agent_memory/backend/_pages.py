@@ -1,4 +1,4 @@
-"""`PageBuilder`: makes a page from the names that a backend found; exported by `agent_memory.backend`."""
+"""`PageBuilder`: makes a page from the names that a backend found."""
 
 from __future__ import annotations
 

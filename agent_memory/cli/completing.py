@@ -12,7 +12,8 @@ from typing import Any, Final
 import click
 from click.shell_completion import CompletionItem
 
-from agent_memory.backend import AnyBackend, default_seconds
+from agent_memory.backend import AnyBackend
+from agent_memory.backend._deadline import default_seconds
 from agent_memory.cli.inspection import first_page
 from agent_memory.core.blocking import BlockingStore
 from agent_memory.key import AGENTS, Key

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from agent_memory.backend import AnyBackend, Capabilities, default_seconds
+from agent_memory.backend import AnyBackend, Capabilities
+from agent_memory.backend._deadline import default_seconds
 from agent_memory.cli.inspection import Agents, AgentTree, LogSize, agents_of, log_size, tree_of
 from agent_memory.cli.output import Exit, counted, draw, reported_progress, show_json
 from agent_memory.cli.presence import local_root

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO, TypeVar
 
 import click
 
-from agent_memory.backend import ANY, DEFAULT_MAX_BYTES
+from agent_memory.backend import ANY, Backend
 from agent_memory.cli.arguments import memory_path
 from agent_memory.cli.asking import ask, require_answer, yes_option
 from agent_memory.cli.output import counted, printable, show_json
@@ -210,10 +210,10 @@ def _host_file(name: str) -> bytes:
 
 
 def _bounded(file: BinaryIO, source: str) -> bytes:
-    data = file.read(DEFAULT_MAX_BYTES + 1)
-    if len(data) > DEFAULT_MAX_BYTES:
+    data = file.read(Backend.max_bytes + 1)
+    if len(data) > Backend.max_bytes:
         raise FileTooLargeError(
-            f"{source}: more than {DEFAULT_MAX_BYTES:,} bytes; nothing was written; import can copy larger files"
+            f"{source}: more than {Backend.max_bytes:,} bytes; nothing was written; import can copy larger files"
         )
     return data
 

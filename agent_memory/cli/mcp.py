@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from agent_memory.backend import AnyBackend, default_seconds
+from agent_memory.backend import AnyBackend
+from agent_memory.backend._deadline import default_seconds
 from agent_memory.cli.arguments import memory_path
 from agent_memory.cli.files import given_text
 from agent_memory.cli.inspection import first_page

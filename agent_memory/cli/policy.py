@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import click
 
-from agent_memory.backend import STORE_RECORD
+from agent_memory.backend.helpers import STORE_RECORD
 from agent_memory.cli.output import show_json
 from agent_memory.cli.settings import Command, Settings, pass_settings
 from agent_memory.core.conversation_marks import marks_of

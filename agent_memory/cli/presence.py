@@ -10,7 +10,8 @@ from urllib.parse import unquote_to_bytes, urlsplit
 import click
 
 from agent_memory.audit.log import DIRECTORY
-from agent_memory.backend import STORE_RECORD, AnyBackend
+from agent_memory.backend import AnyBackend
+from agent_memory.backend.helpers import STORE_RECORD
 from agent_memory.cli.inspection import first_page
 from agent_memory.core.conversation_marks import marks_of
 from agent_memory.core.receipts import receipts_of

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from agent_memory.backend import STORE_RECORD, AnyBackend
+from agent_memory.backend import AnyBackend
+from agent_memory.backend.helpers import STORE_RECORD
 from agent_memory.core import tree_flows
 from agent_memory.core.blocking import BlockingStore
 from agent_memory.core.store_record import StoreRecord

@@ -17,16 +17,9 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from typing import Final, ParamSpec, Protocol, TypeVar
 
-from agent_memory.backend import (
-    ABSENT,
-    Backend,
-    Deadline,
-    ETag,
-    Snapshot,
-    WriteWhen,
-    deadline_or_default,
-    deadline_scope,
-)
+from agent_memory.backend import ABSENT, Backend, ETag, Snapshot, WriteWhen
+from agent_memory.backend._deadline import deadline_scope
+from agent_memory.backend.helpers import Deadline, deadline_or_default
 from agent_memory.core import tree_flows
 from agent_memory.core.flows import Effect, read_if_present
 from agent_memory.core.one_file import fails_alone

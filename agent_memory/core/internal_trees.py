@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
-from agent_memory.backend import STORE_RECORD
+from agent_memory.backend.helpers import STORE_RECORD
 from agent_memory.errors import (
     AgentMemoryError,
     AgentMemoryFileNotFoundError,

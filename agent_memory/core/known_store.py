@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple, cast
 
-from agent_memory.backend import ABSENT, PRESENT, STORE_RECORD, Backend, ETag, KeepsOrigins, WriteWhen
-from agent_memory.backend._helpers import is_full
+from agent_memory.backend import ABSENT, PRESENT, Backend, ETag, KeepsOrigins, WriteWhen
+from agent_memory.backend._errors import is_full
+from agent_memory.backend.helpers import STORE_RECORD
 from agent_memory.core.flows import Effect, appends, read_if_present, until_won
 from agent_memory.core.store_record import Feature, StoreRecord
 from agent_memory.errors import ConflictError, FileAlreadyExistsError, OutcomeUnknownError, ReadError, WriteError

@@ -14,14 +14,9 @@ from functools import partial
 from threading import get_ident
 from typing import Final, TypeVar, cast
 
-from agent_memory.backend import (
-    AnyBackend,
-    Backend,
-    Deadline,
-    current_deadline,
-    deadline_scope,
-    restore_deadline,
-)
+from agent_memory.backend import AnyBackend, Backend
+from agent_memory.backend._deadline import deadline_scope, restore_deadline
+from agent_memory.backend.helpers import Deadline, current_deadline
 from agent_memory.core import tree_flows
 from agent_memory.core.actor import NO_ACTOR, Actor, current_actor
 from agent_memory.core.flows import Effect

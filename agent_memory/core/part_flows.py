@@ -6,18 +6,9 @@ import hashlib
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final, cast
 
-from agent_memory.backend import (
-    ABSENT,
-    ANY,
-    Backend,
-    ETag,
-    Parts,
-    ReadWhen,
-    WritesInParts,
-    WriteWhen,
-    content_sha256,
-    renewed_deadline,
-)
+from agent_memory.backend import ABSENT, ANY, Backend, ETag, Parts, ReadWhen, WritesInParts, WriteWhen
+from agent_memory.backend._content import content_sha256
+from agent_memory.backend._deadline import renewed_deadline
 from agent_memory.core.flows import Effect, raw_bytes, read_expected, writes_copies, writes_in_parts
 from agent_memory.core.precondition import SHA256, WriteCondition
 from agent_memory.errors import ConflictError, InvalidContentError, UnsupportedOperationError

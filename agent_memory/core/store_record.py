@@ -15,8 +15,8 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final, Literal, TypeAlias
 
-from agent_memory.backend import store_id
 from agent_memory.backend._store_id import record_fields
+from agent_memory.backend.helpers import store_id
 from agent_memory.errors import DISTRIBUTION, ReadError, UnsupportedOperationError
 
 Feature: TypeAlias = Literal["audit", "no-conversation", "receipts", "versions"]

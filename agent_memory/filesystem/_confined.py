@@ -14,7 +14,8 @@ from fsspec.spec import AbstractFileSystem
 from fsspec.transaction import Transaction
 from fsspec.utils import stringify_path
 
-from agent_memory.backend import ANY, Entry, Uncopied
+from agent_memory.backend import ANY, Entry
+from agent_memory.backend.helpers import Uncopied
 from agent_memory.core.precondition import DeleteCondition, WriteCondition
 from agent_memory.errors import AgentMemoryFileNotFoundError
 from agent_memory.reading.reader import Reader

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple, cast
 from fsspec.compression import compr
 from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
 
-from agent_memory.backend import ETag, Uncopied
+from agent_memory.backend import ETag
+from agent_memory.backend.helpers import Uncopied
 from agent_memory.errors import AgentMemoryFileNotFoundError, ConflictError
 from agent_memory.filesystem._confined import Memory
 from agent_memory.reading.reader import Reader

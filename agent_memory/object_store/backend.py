@@ -11,7 +11,6 @@ from typing import Self
 from agent_memory.backend import (
     ABSENT,
     ANY,
-    DEFAULT_SECONDS,
     PRESENT,
     Appended,
     AppendWhen,
@@ -22,16 +21,14 @@ from agent_memory.backend import (
     ETag,
     NewOrigin,
     Page,
-    PageBuilder,
     ReadWhen,
     Snapshot,
     WriteWhen,
-    joined,
-    not_found,
-    refuse_larger,
-    refuse_larger_append,
-    require,
 )
+from agent_memory.backend._checks import refuse_larger, refuse_larger_append
+from agent_memory.backend._content import joined
+from agent_memory.backend._deadline import DEFAULT_SECONDS
+from agent_memory.backend.helpers import PageBuilder, not_found, require
 from agent_memory.errors import AppendError, FileOperationError, ReadError, UnsupportedOperationError, WriteError
 from agent_memory.key import Key
 from agent_memory.object_store.bucket import Bucket

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import TracebackType
 
-from agent_memory.backend import not_found, refuse_larger, refuse_larger_append, refuse_larger_read
+from agent_memory.backend._checks import refuse_larger, refuse_larger_append
+from agent_memory.backend.helpers import not_found, refuse_larger_read
 from agent_memory.errors import (
     AgentMemoryError,
     AppendError,

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import TypeAlias
 
-from agent_memory.backend import taken_name
+from agent_memory.backend.helpers import taken_name
 from agent_memory.errors import ReadError, WriteError
 from agent_memory.key import RESERVED, Key
 from agent_memory.object_store.bucket import Bucket

@@ -8,7 +8,7 @@ import math
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from agent_memory.backend import Deadline, deadline_or_default
+from agent_memory.backend.helpers import Deadline, deadline_or_default
 from agent_memory.errors import AgentMemoryError
 from agent_memory.object_store.engine import (
     InvalidResponse,

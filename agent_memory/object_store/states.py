@@ -6,7 +6,8 @@ import math
 from collections.abc import Awaitable, Callable
 from typing import Literal, NamedTuple, TypeAlias
 
-from agent_memory.backend import ABSENT, When, WriteWhen, taken_name
+from agent_memory.backend import ABSENT, When, WriteWhen
+from agent_memory.backend.helpers import taken_name
 from agent_memory.errors import AgentMemoryError, ConflictError, OutcomeUnknownError
 from agent_memory.key import Key
 from agent_memory.object_store.write_log import TrackedETag, WriteLog

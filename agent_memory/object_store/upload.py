@@ -7,7 +7,8 @@ from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Final, NamedTuple
 
-from agent_memory.backend import ABSENT, ANY, PRESENT, ETag, Key, WriteWhen, not_found
+from agent_memory.backend import ABSENT, ANY, PRESENT, ETag, Key, WriteWhen
+from agent_memory.backend.helpers import not_found
 from agent_memory.errors import WriteError
 from agent_memory.object_store.bucket import Bucket
 from agent_memory.object_store.cleanup import Cleanup

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from agent_memory.backend import Uncopied
+from agent_memory.backend.helpers import Uncopied
 from agent_memory.key import is_at_or_below
 from agent_memory.plugins._sizes import LATE_SECONDS
 

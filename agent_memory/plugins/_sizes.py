@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
-from agent_memory.backend import Uncopied
+from agent_memory.backend.helpers import Uncopied
 from agent_memory.hookspecs import WRITING, Operation, Outcome
 from agent_memory.key import is_at_or_below
 

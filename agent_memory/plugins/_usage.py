@@ -8,7 +8,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final, cast
 
-from agent_memory.backend import AnyBackend, Uncopied
+from agent_memory.backend import AnyBackend
+from agent_memory.backend.helpers import Uncopied
 from agent_memory.core import tree_flows
 from agent_memory.core.blocking import BlockingStore
 from agent_memory.errors import OperationDenied

@@ -19,7 +19,7 @@ from typing import Final
 
 from agent_memory.audit import Journal, JournalEntry, LogLocation, Position, Record, Salts, log_at, open_log, records
 from agent_memory.audit.log import MAX_BYTES
-from agent_memory.backend import Uncopied
+from agent_memory.backend.helpers import Uncopied
 from agent_memory.errors import AppendError, OperationDenied
 from agent_memory.hookspecs import READING, AuditCheckpoint, Operation, Outcome, Plugin, hookimpl
 from agent_memory.key import is_at_or_below

@@ -10,7 +10,8 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
-from agent_memory.backend import Entry, Uncopied
+from agent_memory.backend import Entry
+from agent_memory.backend.helpers import Uncopied
 from agent_memory.core.precondition import SHA256
 from agent_memory.errors import AgentMemoryError
 from agent_memory.hookspecs import Operation, Outcome, Plugin, hookimpl

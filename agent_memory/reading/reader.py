@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from agent_memory.backend import Backend, ETag, Snapshot, renewed_deadline
+from agent_memory.backend import Backend, ETag, Snapshot
+from agent_memory.backend._deadline import renewed_deadline
 from agent_memory.errors import ConflictError
 from agent_memory.key import Key
 from agent_memory.runtime.run import Run

@@ -11,7 +11,8 @@ from typing import Any, Final, ParamSpec, TypeVar
 
 import fsspec.asyn
 
-from agent_memory.backend import Backend, deadline_or_default
+from agent_memory.backend import Backend
+from agent_memory.backend.helpers import deadline_or_default
 from agent_memory.errors import UnsupportedOperationError
 from agent_memory.key import Key
 from agent_memory.runtime.queues import KeyedLocks, KeyedThreadLocks

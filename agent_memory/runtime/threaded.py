@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, suppress
 from functools import partial
 from typing import Any, Final, Generic, ParamSpec, TypeVar, cast
 
-from agent_memory.backend import Deadline, TryLater, current_deadline, trying_later
+from agent_memory.backend.helpers import Deadline, TryLater, current_deadline, trying_later
 from agent_memory.errors import FileOperationError
 from agent_memory.runtime.fork import renewed_in_child
 from agent_memory.runtime.run import FOREIGN_AWAIT, BlockingRun, Run

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from agent_memory.backend import ETag, content_etag
+from agent_memory.backend import ETag
+from agent_memory.backend.helpers import content_etag
 from agent_memory.errors import AgentMemoryFileNotFoundError, ConflictError, FileTooLargeError
 from agent_memory.testing._store import ContractBase, ContractStore
 

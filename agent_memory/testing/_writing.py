@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from agent_memory.backend import ABSENT, ANY, Capabilities, ETag, WriteWhen, content_etag
+from agent_memory.backend import ABSENT, ANY, Capabilities, ETag, WriteWhen
+from agent_memory.backend.helpers import content_etag
 from agent_memory.errors import (
     AgentMemoryFileNotFoundError,
     ConflictError,

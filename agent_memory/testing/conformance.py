@@ -16,7 +16,8 @@ from unittest.mock import patch
 import pytest
 from hypothesis import Phase, settings
 
-from agent_memory.backend import AnyBackend, default_seconds
+from agent_memory.backend import AnyBackend
+from agent_memory.backend._deadline import default_seconds
 from agent_memory.core import tree_flows
 from agent_memory.core.blocking import BlockingStore
 from agent_memory.errors import AgentMemoryError, FileOperationError, UnsupportedOperationError

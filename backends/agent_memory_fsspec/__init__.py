@@ -29,18 +29,13 @@ from agent_memory.backend import (
     Entry,
     ETag,
     Page,
-    PageBuilder,
     ReadWhen,
     Snapshot,
     WriteWhen,
-    content_etag,
     hookimpl,
-    named,
-    not_found,
-    refuse_larger_read,
-    require,
 )
 from agent_memory.backend._patched import refuse_patched_modules
+from agent_memory.backend.helpers import PageBuilder, content_etag, named, not_found, refuse_larger_read, require
 from agent_memory.errors import (
     AgentMemoryError,
     BackendNotAvailableError,

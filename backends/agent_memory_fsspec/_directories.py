@@ -9,7 +9,7 @@ from typing import Any
 import fsspec
 import fsspec.asyn
 
-from agent_memory.backend import taken_name
+from agent_memory.backend.helpers import taken_name
 from agent_memory.key import Key
 from agent_memory_fsspec._names import Names, is_missing
 

@@ -21,11 +21,14 @@ from agent_memory.backend import (
     ETag,
     NewOrigin,
     Page,
-    PageBuilder,
     ReadWhen,
     Snapshot,
-    TryLater,
     WriteWhen,
+)
+from agent_memory.backend._reasons import with_reason
+from agent_memory.backend.helpers import (
+    PageBuilder,
+    TryLater,
     content_etag,
     digest_etag,
     may_try_later,
@@ -35,7 +38,6 @@ from agent_memory.backend import (
     translating,
     trying_later,
 )
-from agent_memory.backend._reasons import with_reason
 from agent_memory.errors import (
     AgentMemoryError,
     AgentMemoryFileNotFoundError,

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import ClassVar, Final
 from weakref import ref
 
-from agent_memory.backend import Uncopied
+from agent_memory.backend.helpers import Uncopied
 
 LOST: Final = frozenset({errno.ESTALE, errno.ENOTCONN, errno.ENODEV, errno.EIO})
 """The errors of a file or directory whose server, daemon or volume is gone."""

@@ -15,8 +15,8 @@ import sys
 from contextlib import suppress
 from typing import Final
 
-from agent_memory.backend import Uncopied
 from agent_memory.backend._attributes import ORIGIN_ATTRIBUTE, keep_attributes
+from agent_memory.backend.helpers import Uncopied
 from agent_memory.errors import OutcomeUnknownError, UnsupportedOperationError
 from agent_memory.key import TEMPORARY_SUFFIX
 from agent_memory_local._descriptor import Descriptor, LockedDescriptor

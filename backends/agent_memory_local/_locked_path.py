@@ -6,8 +6,9 @@ import os
 from contextlib import suppress
 from typing import Self
 
-from agent_memory.backend import ETag, Uncopied, content_etag, not_found, taken_name
+from agent_memory.backend import ETag
 from agent_memory.backend._reasons import with_reason
+from agent_memory.backend.helpers import Uncopied, content_etag, not_found, taken_name
 from agent_memory.errors import FileAlreadyExistsError, FileOperationError
 from agent_memory.key import Key
 from agent_memory_local._descriptor import Descriptor, LockedDescriptor

@@ -28,7 +28,8 @@ from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
-from agent_memory.backend import DEFAULT_SECONDS, Deadline, TryLater, current_deadline, may_try_later
+from agent_memory.backend._deadline import DEFAULT_SECONDS
+from agent_memory.backend.helpers import Deadline, TryLater, current_deadline, may_try_later
 from agent_memory.errors import FileOperationError
 from agent_memory.key import Key
 

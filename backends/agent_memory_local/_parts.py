@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 
-from agent_memory.backend import ETag, Key, translating
+from agent_memory.backend import ETag, Key
+from agent_memory.backend.helpers import translating
 from agent_memory.errors import WriteError
 from agent_memory_local._files import StagedFile
 

@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable
 from typing import Any, Final
 
-from agent_memory.backend import STORE_RECORD, Uncopied, store_id
+from agent_memory.backend.helpers import STORE_RECORD, Uncopied, store_id
 from agent_memory_local._descriptor import Descriptor
 from agent_memory_local._locks import close
 

@@ -6,7 +6,7 @@ import os
 import unicodedata
 from contextlib import suppress
 
-from agent_memory.backend import PageBuilder
+from agent_memory.backend.helpers import PageBuilder
 from agent_memory.key import MAX_SEGMENTS, TEMPORARY_SUFFIX
 from agent_memory_local._files import is_temporary, sweep
 from agent_memory_local._locks import close

@@ -10,10 +10,9 @@ from contextlib import suppress
 from itertools import groupby
 from typing import Self
 
-from agent_memory.backend import (
-    DeletedTree,
-    Entry,
-    Page,
+from agent_memory.backend import DeletedTree, Entry, Page
+from agent_memory.backend._reasons import with_reason
+from agent_memory.backend.helpers import (
     PageBuilder,
     TryLater,
     Uncopied,
@@ -22,7 +21,6 @@ from agent_memory.backend import (
     storage_failure,
     taken_name,
 )
-from agent_memory.backend._reasons import with_reason
 from agent_memory.errors import (
     AgentMemoryError,
     AgentMemoryFileNotFoundError,

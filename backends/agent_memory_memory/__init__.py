@@ -35,13 +35,15 @@ from agent_memory.backend import (
     ETag,
     NewOrigin,
     Page,
-    PageBuilder,
     ReadWhen,
     Snapshot,
-    Uncopied,
     WriteWhen,
-    content_etag,
     hookimpl,
+)
+from agent_memory.backend.helpers import (
+    PageBuilder,
+    Uncopied,
+    content_etag,
     not_found,
     refuse_larger_read,
     require,

@@ -14,7 +14,7 @@ from contextlib import suppress
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
-from agent_memory.backend import Uncopied
+from agent_memory.backend.helpers import Uncopied
 from agent_memory.errors import UnsupportedOperationError
 from agent_memory.object_store import (
     NO_OBJECT,

@@ -22,7 +22,7 @@ from typing import Any
 
 from fsspec.asyn import get_loop
 
-from agent_memory.backend import Uncopied
+from agent_memory.backend.helpers import Uncopied
 from agent_memory.errors import BackendNotAvailableError
 from agent_memory_s3._bodies import BoundedAnswer
 from agent_memory_s3._certificates import unusable_file

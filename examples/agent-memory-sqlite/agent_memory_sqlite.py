@@ -4,7 +4,7 @@ import sqlite3
 from contextlib import closing, contextmanager
 
 from agent_memory import backend, errors, hookimpl
-from agent_memory.backend import ANY, PRESENT, Entry, ETag, Key, Page, ReadWhen, Snapshot, WriteWhen
+from agent_memory.backend import ANY, PRESENT, Entry, ETag, Key, Page, ReadWhen, Snapshot, WriteWhen, helpers
 
 _TABLE = "CREATE TABLE IF NOT EXISTS files (id INTEGER PRIMARY KEY AUTOINCREMENT, path UNIQUE, data, time)"
 _WRITE = "REPLACE INTO files (path, data, time) VALUES (?, ?, (julianday('now') - 2440587.5) * 86400)"
@@ -21,7 +21,7 @@ class SqliteBackend(backend.BlockingBackend):
 
     def read(self, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY) -> Snapshot:
         with self._begun(key, errors.ReadError, PRESENT, when) as (db, (_, size, _, row)):
-            backend.refuse_larger(key, len(range(size)[start:end]), self.max_bytes)
+            helpers.refuse_larger_read(key, len(range(size)[start:end]), self.max_bytes)
             return Snapshot(db.blobopen("files", "data", row, readonly=True)[start:end], ETag(str(row)), size)
 
     def stat(self, key: Key) -> Entry:
@@ -31,7 +31,7 @@ class SqliteBackend(backend.BlockingBackend):
     def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> ETag:
         with self._begun(key, errors.WriteError, when) as (db, _):
             if taken := db.execute(_TAKEN, {"top": (top := key.storage + "/")}).fetchone():
-                raise backend.taken_name(key, "directory" if taken[0].startswith(top) else "file_above")
+                raise helpers.taken_name(key, "directory" if taken[0].startswith(top) else "file_above")
             return ETag(str(db.execute(_WRITE, [key.storage, data]).lastrowid))
 
     def delete(self, key: Key, when: ReadWhen = ANY) -> None:
@@ -39,7 +39,7 @@ class SqliteBackend(backend.BlockingBackend):
             db.execute("DELETE FROM files WHERE path = ?", [key.storage])
 
     def list(self, prefix: Key, *, recursive: bool = True, after: str | None = None, limit: int = 1000) -> Page:
-        builder, top = backend.PageBuilder(prefix, recursive), prefix.storage and prefix.storage + "/"
+        builder, top = helpers.PageBuilder(prefix, recursive), prefix.storage and prefix.storage + "/"
         with self._begun(prefix, errors.ReadError) as (db, _):
             for path, size, modified, row in db.execute(_FILES, {"top": top}):
                 builder.file(path[len(top) :], size, modified, ETag(str(row)))
@@ -47,11 +47,11 @@ class SqliteBackend(backend.BlockingBackend):
 
     @contextmanager
     def _begun(self, key, error, *conditions):
-        with backend.translating(key, error, sqlite3.Error), closing(sqlite3.connect(self._path, timeout=60)) as db, db:
+        with helpers.translating(key, error, sqlite3.Error), closing(sqlite3.connect(self._path, timeout=60)) as db, db:
             db.execute("PRAGMA synchronous = EXTRA")  # durable without exception
             db.execute("BEGIN IMMEDIATE").execute(_TABLE)
             found = db.execute(f"{_FILES} AND path = :top", {"top": key.storage}).fetchone()
-            backend.require(key, ETag(str(found[3])) if found else None, *conditions)
+            helpers.require(key, ETag(str(found[3])) if found else None, *conditions)
             yield db, found
 
 

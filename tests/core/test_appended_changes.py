@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from agent_memory.backend import store_id
+from agent_memory.backend.helpers import store_id
 from agent_memory.core.store_record import StoreRecord
 from agent_memory.errors import ReadError
 

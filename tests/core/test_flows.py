@@ -14,7 +14,9 @@ from agent_memory import (
     InvalidContentError,
     ReadError,
 )
-from agent_memory.backend import PRESENT, Deadline, deadline_scope
+from agent_memory.backend import PRESENT
+from agent_memory.backend._deadline import deadline_scope
+from agent_memory.backend.helpers import Deadline
 from agent_memory.core import flows
 from agent_memory.core.precondition import SHA256
 from agent_memory.key import Key

@@ -26,7 +26,8 @@ from agent_memory import (
     VersionLimits,
 )
 from agent_memory.audit import LogLocation
-from agent_memory.backend import ANY, STORE_RECORD, ETag, Key, NewOrigin, ReadWhen, Snapshot, WriteWhen
+from agent_memory.backend import ANY, ETag, Key, NewOrigin, ReadWhen, Snapshot, WriteWhen
+from agent_memory.backend.helpers import STORE_RECORD
 from agent_memory.conversation import ConversationMemory, Message
 from agent_memory.conversation.marks import take_back_marks
 from agent_memory.core.blocking import BlockingStore

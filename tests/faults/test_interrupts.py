@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from agent_memory import AgentMemory, AgentMemoryError
-from agent_memory.backend import current_deadline, restore_deadline
+from agent_memory.backend._deadline import restore_deadline
+from agent_memory.backend.helpers import current_deadline
 from agent_memory_local import _locks
 from agent_memory_local._descriptor import Descriptor
 from tests.faults import page

@@ -8,7 +8,8 @@ from itertools import chain
 
 import pytest
 
-from agent_memory.backend import Deadline, deadline_scope
+from agent_memory.backend._deadline import deadline_scope
+from agent_memory.backend.helpers import Deadline
 from agent_memory.errors import FileOperationError, OutcomeUnknownError
 from agent_memory.key import Key
 from agent_memory.object_store import ObjectStoreBackend

@@ -12,7 +12,9 @@ from typing import Any, NamedTuple, TypeVar
 
 import pytest
 
-from agent_memory.backend import ABSENT, PRESENT, Deadline, deadline_scope
+from agent_memory.backend import ABSENT, PRESENT
+from agent_memory.backend._deadline import deadline_scope
+from agent_memory.backend.helpers import Deadline
 from agent_memory.errors import AgentMemoryError, FileAlreadyExistsError, FileOperationError, OutcomeUnknownError
 from agent_memory.key import TEMPORARY_SUFFIX, Key
 from agent_memory.object_store import (

@@ -27,7 +27,9 @@ from agent_memory import (
     OutcomeUnknownError,
     UnsupportedOperationError,
 )
-from agent_memory.backend import Deadline, Key, deadline_scope
+from agent_memory.backend import Key
+from agent_memory.backend._deadline import deadline_scope
+from agent_memory.backend.helpers import Deadline
 from agent_memory.core.blocking import BlockingStore
 from agent_memory.filesystem import filesystem
 from agent_memory.object_store.write_log import WriteLog

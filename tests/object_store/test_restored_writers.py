@@ -7,7 +7,9 @@ import asyncio
 import pytest
 
 from agent_memory import AgentMemory, AgentMemoryService
-from agent_memory.backend import ABSENT, Deadline, ETag, deadline_scope
+from agent_memory.backend import ABSENT, ETag
+from agent_memory.backend._deadline import deadline_scope
+from agent_memory.backend.helpers import Deadline
 from agent_memory.core.versions.settings import VersionLimits
 from agent_memory.errors import AgentMemoryError, FileAlreadyExistsError, OutcomeUnknownError
 from agent_memory.key import Key

@@ -9,7 +9,9 @@ from typing import Any, TypeVar, cast
 
 import pytest
 
-from agent_memory.backend import ABSENT, Deadline, ETag, deadline_scope
+from agent_memory.backend import ABSENT, ETag
+from agent_memory.backend._deadline import deadline_scope
+from agent_memory.backend.helpers import Deadline
 from agent_memory.errors import (
     AppendError,
     ConflictError,

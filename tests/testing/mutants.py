@@ -27,8 +27,8 @@ from agent_memory.backend import (
     ReadWhen,
     Snapshot,
     WriteWhen,
-    content_etag,
 )
+from agent_memory.backend.helpers import content_etag
 from agent_memory.errors import AgentMemoryFileNotFoundError, ConflictError, FileAlreadyExistsError
 from agent_memory.key import RESERVED, Key
 from agent_memory.testing import BackendContract

@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TypeVar
 
-from agent_memory.backend import ABSENT, Backend, Parts, Snapshot, renewed_deadline
+from agent_memory.backend import ABSENT, Backend, Parts, Snapshot
+from agent_memory.backend._deadline import renewed_deadline
 from agent_memory.core import part_flows
 from agent_memory.core.internal_trees import about_callers_file
 from agent_memory.core.versions.origin import MadeBy, Origin

@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from agent_memory.backend import Backend, renewed_deadline
+from agent_memory.backend import Backend
+from agent_memory.backend._deadline import renewed_deadline
 from agent_memory.core import tree_flows
 from agent_memory.core.versions.history import Histories
 from agent_memory.core.versions.record import Link, Name, Record, is_link

@@ -7,7 +7,8 @@ from collections.abc import Callable, Container, Iterable
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from agent_memory.backend import Backend, Entry, Snapshot, renewed_deadline
+from agent_memory.backend import Backend, Entry, Snapshot
+from agent_memory.backend._deadline import renewed_deadline
 from agent_memory.core import tree_flows
 from agent_memory.core.one_file import fails_alone
 from agent_memory.core.versions.record import (

@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias, cast
 
-from agent_memory.backend import ABSENT, Backend, renewed_deadline
+from agent_memory.backend import ABSENT, Backend
+from agent_memory.backend._deadline import renewed_deadline
 from agent_memory.core import tree_flows
 from agent_memory.core.flows import erases
 from agent_memory.core.versions.history import Histories

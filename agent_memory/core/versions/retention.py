@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from agent_memory.backend import Backend, Entry, renewed_deadline
+from agent_memory.backend import Backend, Entry
+from agent_memory.backend._deadline import renewed_deadline
 from agent_memory.core import tree_flows
 from agent_memory.core.sweeping import Sweep
 from agent_memory.core.versions.history import Histories

@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable, Collection, Container, Iterable
 from dataclasses import dataclass, replace
 from typing import NamedTuple, cast
 
-from agent_memory.backend import ANY, Backend, ETag, KeepsOrigins, ReadWhen, Snapshot, refuse_larger_read
+from agent_memory.backend import ANY, Backend, ETag, KeepsOrigins, ReadWhen, Snapshot
+from agent_memory.backend.helpers import refuse_larger_read
 from agent_memory.core.flows import keeps_origins
 from agent_memory.core.versions.origin import MadeBy, Origin
 from agent_memory.core.versions.record import NONCE_LENGTH, Record

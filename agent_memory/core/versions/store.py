@@ -32,8 +32,8 @@ from agent_memory.backend import (
     ReadWhen,
     Snapshot,
     WriteWhen,
-    not_found,
 )
+from agent_memory.backend.helpers import not_found
 from agent_memory.core import tree_flows
 from agent_memory.core.flows import (
     Effect,

@@ -8,7 +8,8 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from agent_memory.backend import Backend, Entry, renewed_deadline
+from agent_memory.backend import Backend, Entry
+from agent_memory.backend._deadline import renewed_deadline
 from agent_memory.core import tree_flows
 from agent_memory.core.flows import keeps_origins
 from agent_memory.core.versions.history import Histories

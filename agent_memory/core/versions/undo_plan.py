@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
-from agent_memory.backend import renewed_deadline
+from agent_memory.backend._deadline import renewed_deadline
 from agent_memory.core.versions.timeline import Timelines
 from agent_memory.core.versions.undo import Left, Step
 from agent_memory.core.versions.undo_file import FileUndo, LeftError, UndoContext

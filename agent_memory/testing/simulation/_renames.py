@@ -9,7 +9,9 @@ from hashlib import sha256
 from random import Random
 from typing import Any, Final
 
-from agent_memory.backend import ABSENT, Backend, Deadline, deadline_scope
+from agent_memory.backend import ABSENT, Backend
+from agent_memory.backend._deadline import deadline_scope
+from agent_memory.backend.helpers import Deadline
 from agent_memory.core import flows, tree_flows
 from agent_memory.core.precondition import SHA256
 from agent_memory.core.versions.origin import MadeBy

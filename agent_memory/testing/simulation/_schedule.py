@@ -11,7 +11,9 @@ from functools import partial
 from random import Random
 from typing import Any, Final, ParamSpec, TypeVar
 
-from agent_memory.backend import ABSENT, Backend, Deadline, deadline_scope
+from agent_memory.backend import ABSENT, Backend
+from agent_memory.backend._deadline import deadline_scope
+from agent_memory.backend.helpers import Deadline
 from agent_memory.core import flows
 from agent_memory.core.editing import EditHooks, edit
 from agent_memory.core.precondition import SHA256

@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final, TypeAlias
 
-from agent_memory.backend import ABSENT, Deadline, deadline_scope
+from agent_memory.backend import ABSENT
+from agent_memory.backend._deadline import deadline_scope
+from agent_memory.backend.helpers import Deadline
 from agent_memory.core import flows
 from agent_memory.core.editing import edit
 from agent_memory.core.flows import Effect

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from agent_memory import AgentMemory, FileOperationError, ReadError, VersionLimits, WriteError
-from agent_memory.backend import STORE_RECORD
+from agent_memory.backend.helpers import STORE_RECORD
 from agent_memory.key import Key
 from agent_memory_local import LocalBackend
 

@@ -16,7 +16,8 @@ from typing import Any, TypeAlias
 import pytest
 
 from agent_memory import AgentMemory, AgentMemoryError, ReadError, VersionLimits
-from agent_memory.backend import Snapshot, translating
+from agent_memory.backend import Snapshot
+from agent_memory.backend.helpers import translating
 from agent_memory.core.store_record import StoreRecord
 from agent_memory.core.versions.origin import Origin
 from agent_memory.core.versions.record import records_of_file

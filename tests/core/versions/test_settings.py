@@ -21,7 +21,7 @@ from agent_memory import (
     UnsupportedOperationError,
     VersionLimits,
 )
-from agent_memory.backend import STORE_RECORD
+from agent_memory.backend.helpers import STORE_RECORD
 from agent_memory.core.known_store import FOLLOW_SECONDS
 from agent_memory.runtime.run import step
 from agent_memory_memory import MemoryBackend

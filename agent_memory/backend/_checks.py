@@ -1,0 +1,59 @@
+"""Checks of preconditions and of sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from agent_memory.backend._errors import not_found, taken_name
+from agent_memory.backend._types import ABSENT, PRESENT, ETag, When
+from agent_memory.errors import ConflictError, FileTooLargeError
+from agent_memory.key import Key
+
+
+def require(key: Key, state: ETag | Callable[[], ETag] | None, *conditions: When | ETag) -> None:
+    """Raise unless a file's state meets every precondition; the caller holds the lock that protects this state.
+
+    ``state`` is the file's etag, or a function that returns it (called only if needed), or None if there is no file.
+
+    Raises:
+        FileAlreadyExistsError: ``ABSENT``, and there is a file.
+        AgentMemoryFileNotFoundError: ``PRESENT``, and there is none.
+        ConflictError: an etag, and the file is in another state or is gone.
+    """
+    for when in conditions:
+        if when is ABSENT and state:
+            raise taken_name(key, "file")
+        if when is PRESENT and not state:
+            raise not_found(key)
+        if isinstance(when, ETag):
+            if state is None:
+                raise ConflictError("the file is gone", path=key.path)
+            if when != (state if isinstance(state, ETag) else state()):
+                raise ConflictError("the file changed since it was read", path=key.path)
+
+
+def refuse_larger(key: Key, size: int, limit: int) -> None:
+    """Raise `FileTooLargeError` if ``size`` is over ``limit``, both in bytes."""
+    if size > limit:
+        raise FileTooLargeError(_too_large(size, limit), path=key.path)
+
+
+def refuse_larger_read(key: Key, size: int, limit: int) -> None:
+    """As `refuse_larger`, for a read; the message names the calls that can read a large file."""
+    if size > limit:
+        raise FileTooLargeError(
+            f"{_too_large(size, limit)}; scan(), view and export can read large files", path=key.path
+        )
+
+
+def refuse_larger_append(key: Key, size: int, limit: int) -> None:
+    """As `refuse_larger`, for the size of a file after an append, where a file is only written as a whole."""
+    if size > limit:
+        raise FileTooLargeError(
+            f"after this append the file has more than {limit:,} bytes, and this storage cannot append to it in parts",
+            path=key.path,
+        )
+
+
+def _too_large(size: int, limit: int) -> str:
+    return f"{size:,} bytes are more than the limit of {limit:,} bytes for one call"
