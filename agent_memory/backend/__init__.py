@@ -29,7 +29,6 @@ from agent_memory.backend._optional import (
     Appends,
     ChecksCapabilities,
     Erases,
-    KeepsOrigins,
     MovesFiles,
     MovesTrees,
     NewOrigin,
@@ -75,7 +74,6 @@ __all__ = [
     "ETag",
     "Entry",
     "Erases",
-    "KeepsOrigins",
     "Key",
     "MovesFiles",
     "MovesTrees",
@@ -104,6 +102,15 @@ class _Common(Uncopied, ABC):
     """The default timeout of an operation on one file, in seconds; None: no limit."""
     capabilities: Capabilities
     """The guarantees of this storage; every backend sets it."""
+    keeps_origins: bool = False
+    """Whether the storage keeps a short text, the origin, with each state of a file, in the same atomic step.
+
+    If true, `Snapshot.origin` and `Appended.origin` are set, and `write`, `append` (`Appends`) and `write_in_parts`
+    (`WritesInParts`) take one more argument, ``origin: NewOrigin | None = None``. They raise
+    `UnsupportedOperationError` if an origin is given and the storage of this root cannot keep it. A state that is
+    written without an origin has none. An append to a file that exists does not call ``origin`` and leaves the file's
+    origin as it is; a moved file keeps its origin.
+    """
 
 
 class Backend(_Common):

@@ -206,52 +206,15 @@ class ActsAsAnotherProcess(Protocol):
 
 
 ORIGIN_BYTES: Final = 800
-"""The maximum bytes of an origin."""
+"""The maximum length of an origin: printable ASCII characters, none of them a space."""
 
 NewOrigin: TypeAlias = Callable[[], str]
-"""Makes the text of an origin.
+"""Makes the text of an origin (`Backend.keeps_origins`).
 
 A backend calls it for each request that carries the origin, also for a repeated one: if another writer deleted the file
 in between, a repeated create makes another state, which then has another origin. For a file that is written in parts it
 is called once. A caller that names the origin elsewhere gives the same text each time.
 """
-
-
-@runtime_checkable
-class KeepsOrigins(Protocol):
-    """Optional verbs: store a short text, the origin, with each state of a file, in the same atomic step.
-
-    An origin has at most `ORIGIN_BYTES` printable ASCII characters, none of them a space. A state that is
-    written without an origin has none. An append leaves the origin as it is, and a moved file keeps its origin.
-
-    Raises:
-        UnsupportedOperationError: an origin is given, and the storage of this root cannot keep it.
-    """
-
-    def read_with_origin(
-        self, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY
-    ) -> tuple[Snapshot, str | None] | Awaitable[tuple[Snapshot, str | None]]:
-        """Read as `Backend.read`, together with the origin of the state that was read."""
-        ...
-
-    def write_with_origin(self, key: Key, data: bytes, when: WriteWhen, origin: NewOrigin) -> ETag | Awaitable[ETag]:
-        """Write as `Backend.write`."""
-        ...
-
-    def append_with_origin(
-        self, key: Key, data: bytes, separator: bytes, when: AppendWhen, origin: NewOrigin
-    ) -> Appended | Awaitable[Appended]:
-        """Append as `Appends.append`; ``origin`` is not called if the append finds the file.
-
-        The result has the origin that the file has now; None if it has none, or if that is unknown.
-        """
-        ...
-
-    def write_in_parts_with_origin(
-        self, key: Key, size: int, when: WriteWhen, origin: NewOrigin
-    ) -> Parts | Awaitable[Parts]:
-        """Begin to write in parts, as `WritesInParts.write_in_parts`."""
-        ...
 
 
 @runtime_checkable

@@ -45,16 +45,18 @@ AppendWhen: TypeAlias = Literal[When.ANY, When.PRESENT]
 
 
 class Snapshot:
-    """The result of one read: ``data``, the whole file's ``size`` in bytes, and its ``etag``.
+    """The result of one read: ``data``, the whole file's ``size`` in bytes, its ``etag`` and its ``origin``.
 
-    ``etag`` may be given as a function; it is called at most once, when the etag is first read.
+    ``etag`` may be given as a function; it is called at most once, when the etag is first read. ``origin`` is None if
+    the state has none, or if the backend keeps none (`Backend.keeps_origins`).
     """
 
-    __slots__ = ("_etag", "data", "size")
+    __slots__ = ("_etag", "data", "origin", "size")
 
-    def __init__(self, data: bytes, etag: ETag | Callable[[], ETag], size: int) -> None:
+    def __init__(self, data: bytes, etag: ETag | Callable[[], ETag], size: int, origin: str | None = None) -> None:
         self.data: Final = data
         self.size: Final = size
+        self.origin: Final = origin
         self._etag = etag
 
     @property
@@ -104,7 +106,8 @@ class Page(NamedTuple):
 class Appended(NamedTuple):
     """The result of an append: the file's new size in bytes, and its etag if known without extra cost.
 
-    ``origin`` is the result of `KeepsOrigins.append_with_origin`; None otherwise.
+    ``origin`` is the one that the file has now, if the append was given an origin; None if it has none, or if that is
+    unknown.
     """
 
     size: int

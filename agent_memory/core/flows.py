@@ -28,7 +28,6 @@ from agent_memory.backend import (
     Entry,
     Erases,
     ETag,
-    KeepsOrigins,
     MovesFiles,
     MovesTrees,
     Snapshot,
@@ -173,11 +172,6 @@ async def checked_capabilities(store: Backend, run: Run, key: Key) -> Capabiliti
     if checks_capabilities(asked):
         await run.call(cast("Callable[[Key], Awaitable[object]]", asked.check_capabilities), key)
     return store.capabilities
-
-
-def keeps_origins(store: Any) -> TypeGuard[KeepsOrigins]:
-    """Whether a backend stores an origin with each state of a file."""
-    return _supports(cast(Any, type(store)), KeepsOrigins)
 
 
 def moves_trees(store: Any) -> TypeGuard[MovesTrees]:

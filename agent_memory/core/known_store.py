@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple, cast
 
-from agent_memory.backend import ABSENT, PRESENT, Backend, ETag, KeepsOrigins, WriteWhen
+from agent_memory.backend import ABSENT, PRESENT, Backend, ETag, WriteWhen
 from agent_memory.backend._errors import is_full
 from agent_memory.backend.helpers import STORE_RECORD
 from agent_memory.core.flows import Effect, appends, read_if_present, until_won
@@ -139,7 +139,7 @@ class KnownStore:
         try:
             if not tries_origins:
                 return await run.call(store.write, STORE_RECORD, record.to_bytes(), when)
-            write = cast("Callable[..., Awaitable[ETag]]", cast(KeepsOrigins, store).write_with_origin)
+            write = cast("Callable[..., Awaitable[ETag]]", store.write)
             return await run.call(write, STORE_RECORD, record.to_bytes(), when, lambda: "settings")
         except WriteError as error:
             if not (is_full(error.__cause__) and await self._appended(store, run, record)):

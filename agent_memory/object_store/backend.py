@@ -44,7 +44,7 @@ from agent_memory.object_store.recent_writes import RecentWrites
 from agent_memory.object_store.states import BeatenError, MakeContent, State, changed, gone, refused, unknown
 from agent_memory.object_store.trial import Trial
 from agent_memory.object_store.upload import MOST_PARTS, UPLOAD_SECONDS, BegunUpload, UploadInParts
-from agent_memory.object_store.write_log import ON_IO_LOOP, TrackedETag, WriteLog, Writer
+from agent_memory.object_store.write_log import ON_IO_LOOP, TrackedETag, WriteLog, Writer, origin_in
 
 _EMPTY = "empty"
 _TO_APPEND = ("create", "swap")
@@ -62,6 +62,7 @@ class ObjectStoreBackend(Backend):
     """
 
     timeout = DEFAULT_SECONDS
+    keeps_origins = True
 
     def __init__(
         self,
@@ -115,16 +116,6 @@ class ObjectStoreBackend(Backend):
             return await self._composer.is_safe(self._bucket.name(key), attempts)
 
     async def read(self, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY) -> Snapshot:
-        return _snapshot(await self._read(key, start, end, when))
-
-    async def read_with_origin(
-        self, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY
-    ) -> tuple[Snapshot, str | None]:
-        """See `agent_memory.backend.KeepsOrigins`."""
-        found = await self._read(key, start, end, when)
-        return _snapshot(found), WriteLog.of(found.metadata, found.etag).origin or None
-
-    async def _read(self, key: Key, start: int | None, end: int | None, when: ReadWhen) -> Object:
         span = _span(start, end)
         if_match = None if when is ANY else when.token
         name = self._bucket.name(key)
@@ -140,18 +131,14 @@ class ObjectStoreBackend(Backend):
                 found = await self._bucket.head(key, attempts)
         if when is not ANY and when.token != found.etag:
             raise changed(key)
-        return found
+        return Snapshot(found.data, lambda: _etag(found), found.size, origin_in(found.metadata))
 
     async def stat(self, key: Key) -> Entry:
         with self._bucket.operation(key, ReadError) as attempts:
             found = await self._bucket.head(key, attempts)
         return Entry(key, found.size, found.modified, _etag(found))
 
-    async def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> ETag:
-        return await self.write_with_origin(key, data, when, None)
-
-    async def write_with_origin(self, key: Key, data: bytes, when: WriteWhen, origin: NewOrigin | None) -> ETag:
-        """See `agent_memory.backend.KeepsOrigins`."""
+    async def write(self, key: Key, data: bytes, when: WriteWhen = ANY, origin: NewOrigin | None = None) -> ETag:
         if when is ANY or when is ABSENT:
             await self._directories.claim(key)
         needed = () if when is ANY else ("create",) if when is ABSENT else ("swap",)
@@ -215,14 +202,10 @@ class ObjectStoreBackend(Backend):
             raise changed(key) if base else gone(key)
         return base
 
-    async def write_in_parts(self, key: Key, size: int, when: WriteWhen = ANY) -> UploadInParts:
-        """See `agent_memory.backend.WritesInParts`: a multipart upload, completed on the condition."""
-        return await self.write_in_parts_with_origin(key, size, when, None)
-
-    async def write_in_parts_with_origin(
-        self, key: Key, size: int, when: WriteWhen, origin: NewOrigin | None
+    async def write_in_parts(
+        self, key: Key, size: int, when: WriteWhen = ANY, origin: NewOrigin | None = None
     ) -> UploadInParts:
-        """See `agent_memory.backend.KeepsOrigins`."""
+        """See `agent_memory.backend.WritesInParts`: a multipart upload, completed on the condition."""
         if when is ANY or when is ABSENT:
             await self._directories.claim(key)
         async with self._writing(key, WriteError) as write:
@@ -268,14 +251,16 @@ class ObjectStoreBackend(Backend):
             require(key, ETag(seen.etag) if seen else None, when)
         return None
 
-    async def append(self, key: Key, data: bytes, *, separator: bytes = b"", when: AppendWhen = ANY) -> Appended:
-        """See `agent_memory.backend.Appends`: replaces the object by a longer one, by compare-and-swap."""
-        return await self.append_with_origin(key, data, separator, when, None)
-
-    async def append_with_origin(
-        self, key: Key, data: bytes, separator: bytes, when: AppendWhen, origin: NewOrigin | None
+    async def append(
+        self,
+        key: Key,
+        data: bytes,
+        *,
+        separator: bytes = b"",
+        when: AppendWhen = ANY,
+        origin: NewOrigin | None = None,
     ) -> Appended:
-        """See `agent_memory.backend.KeepsOrigins`."""
+        """See `agent_memory.backend.Appends`: replaces the object by a longer one, by compare-and-swap."""
         async with self._writing(key, AppendError, _TO_APPEND) as write:
             return await self._append(write, key, data, separator, when, origin)
 
@@ -412,7 +397,3 @@ def _span(start: int | None, end: int | None) -> str | None:
 
 def _etag(found: Object) -> TrackedETag:
     return TrackedETag(found.etag, WriteLog.of(found.metadata, found.etag))
-
-
-def _snapshot(found: Object) -> Snapshot:
-    return Snapshot(found.data, lambda: _etag(found), found.size)

@@ -77,7 +77,7 @@ class WriteRecord(NamedTuple):
 class WriteLog(NamedTuple):
     """The metadata of one object: its chain, the records, oldest first, and the origin of its state.
 
-    The origin (`agent_memory.backend.KeepsOrigins`) is "" if there is none. Only a copy has former names.
+    The origin (`agent_memory.backend.Backend.keeps_origins`) is "" if there is none. Only a copy has former names.
     """
 
     chain: str
@@ -155,6 +155,11 @@ class WriteLog(NamedTuple):
         """The metadata to write with the data."""
         optional = {_ORIGIN: self.origin, _FORMER_NAMES: FormerName.to_text(self.former_names)}
         return {WRITERS: self.text, **{name: text for name, text in optional.items() if text}}
+
+
+def origin_in(metadata: Mapping[str, str]) -> str | None:
+    """The origin in the metadata of an object; None if it has none."""
+    return metadata.get(_ORIGIN) or None
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""Contract tests of origins (`KeepsOrigins`), for backends that store them."""
+"""Contract tests of origins (`Backend.keeps_origins`), for backends that store them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from agent_memory.backend import ABSENT, ANY, ORIGIN_BYTES, KeepsOrigins, Snapshot
+from agent_memory.backend import ABSENT, ANY, ORIGIN_BYTES, Snapshot
 from agent_memory.core.flows import moves_files, moves_trees
 from agent_memory.errors import AgentMemoryFileNotFoundError, ConflictError, UnsupportedOperationError
 from agent_memory.testing._store import ContractBase, ContractStore, key
@@ -25,12 +25,12 @@ class _Origins:
         self._store = store
         self._verbs = cast(Any, store.backend)
 
-    def call(self, verb: str, name: str, *args: object) -> Any:
-        return self._store.blocking.call(getattr(self._verbs, verb), key(name), *args)
+    def call(self, verb: str, name: str, *args: object, **named: object) -> Any:
+        return self._store.blocking.call(getattr(self._verbs, verb), key(name), *args, **named)
 
     def read(self, name: str) -> tuple[bytes, str | None]:
-        snapshot, origin = cast("tuple[Snapshot, str | None]", self.call("read_with_origin", name))
-        return snapshot.data, origin
+        snapshot = cast(Snapshot, self.call("read", name))
+        return snapshot.data, snapshot.origin
 
 
 class OriginContract(ContractBase):
@@ -39,11 +39,11 @@ class OriginContract(ContractBase):
     @pytest.fixture
     def origins(self, changing: ContractStore) -> _Origins:
         """The methods with origins, if the backend has them."""
-        if not isinstance(changing.backend, KeepsOrigins):
+        if not changing.backend.keeps_origins:
             pytest.skip("the backend stores no origins")
         origins = _Origins(changing)
         try:
-            origins.call("write_with_origin", "first", b"x", ABSENT, lambda: "x")
+            origins.call("write", "first", b"x", ABSENT, lambda: "x")
         except UnsupportedOperationError:
             pytest.skip("the storage behind the backend stores no origins")
         return origins
@@ -52,40 +52,40 @@ class OriginContract(ContractBase):
         "origin", ["x", '[1,"a",null,0.5]', "%20\\u0020=;:,", _LONGEST], ids=["short", "json", "signs", "longest"]
     )
     def test_a_state_has_the_origin_of_its_write(self, origins: _Origins, origin: str) -> None:
-        origins.call("write_with_origin", "dir/file", b"one", ANY, lambda: origin)
+        origins.call("write", "dir/file", b"one", ANY, lambda: origin)
         assert origins.read("dir/file") == (b"one", origin)
-        origins.call("write_with_origin", "new", b"one", ABSENT, lambda: origin)
+        origins.call("write", "new", b"one", ABSENT, lambda: origin)
         assert origins.read("new") == (b"one", origin)
 
     def test_a_write_without_an_origin_leaves_none(self, origins: _Origins, changing: ContractStore) -> None:
-        origins.call("write_with_origin", "file", b"one", ANY, lambda: "first")
+        origins.call("write", "file", b"one", ANY, lambda: "first")
         changing.write("file", b"two")
         assert origins.read("file") == (b"two", None)
-        assert origins.call("append_with_origin", "file", b"three", b"", ANY, lambda: "third").origin is None
+        assert origins.call("append", "file", b"three", origin=lambda: "third").origin is None
 
     def test_a_conditional_write_replaces_the_origin_and_a_refused_one_does_not(
         self, origins: _Origins, changing: ContractStore
     ) -> None:
-        origins.call("write_with_origin", "file", b"one", ANY, lambda: "first")
+        origins.call("write", "file", b"one", ANY, lambda: "first")
         etag = changing.read("file").etag
-        origins.call("write_with_origin", "file", b"two", etag, lambda: "second")
+        origins.call("write", "file", b"two", etag, lambda: "second")
         with pytest.raises(ConflictError):
-            origins.call("write_with_origin", "file", b"three", etag, lambda: "third")
+            origins.call("write", "file", b"three", etag, lambda: "third")
         assert origins.read("file") == (b"two", "second")
 
     def test_an_append_leaves_the_origin_and_gives_one_to_a_new_file(
         self, origins: _Origins, changing: ContractStore
     ) -> None:
-        assert origins.call("append_with_origin", "file", b"one", b"", ANY, lambda: "first").origin == "first"
-        assert origins.call("append_with_origin", "file", b"two", b"", ANY, _never).origin == "first"
+        assert origins.call("append", "file", b"one", origin=lambda: "first").origin == "first"
+        assert origins.call("append", "file", b"two", origin=_never).origin == "first"
         changing.append("file", b"three")
         assert origins.read("file") == (b"onetwothree", "first")
 
     def test_a_range_comes_with_the_origin(self, origins: _Origins) -> None:
-        origins.call("write_with_origin", "file", b"0123", ANY, lambda: "first")
+        origins.call("write", "file", b"0123", ANY, lambda: "first")
         for span, data in (((1, 3), b"12"), ((0, 0), b""), ((-2, None), b"23")):
-            snapshot, origin = origins.call("read_with_origin", "file", *span)
-            assert (snapshot.data, snapshot.size, origin) == (data, 4, "first")
+            snapshot = origins.call("read", "file", *span)
+            assert (snapshot.data, snapshot.size, snapshot.origin) == (data, 4, "first")
 
     def test_a_missing_file_has_no_origin(self, origins: _Origins) -> None:
         with pytest.raises(AgentMemoryFileNotFoundError):
@@ -93,7 +93,7 @@ class OriginContract(ContractBase):
 
     def test_a_file_written_in_parts_has_its_origin(self, origins: _Origins, changing: ContractStore) -> None:
         try:
-            parts = origins.call("write_in_parts_with_origin", "file", 3, ANY, lambda: "first")
+            parts = origins.call("write_in_parts", "file", 3, ANY, lambda: "first")
         except UnsupportedOperationError:
             pytest.skip("the backend writes no files in parts")
         changing.blocking.call(parts.add, b"one")
@@ -101,7 +101,7 @@ class OriginContract(ContractBase):
         assert origins.read("file") == (b"one", "first")
 
     def test_a_moved_file_keeps_its_origin(self, origins: _Origins) -> None:
-        origins.call("write_with_origin", "a/file", b"one", ANY, lambda: "first")
+        origins.call("write", "a/file", b"one", ANY, lambda: "first")
         name = "a/file"
         if moves_files(origins._verbs) and origins.call("move_file", name, key("b/file")) is not None:
             name = "b/file"

@@ -83,6 +83,8 @@ class LocalBackend(BlockingBackend):
         TypeError: ``allow_hard_links`` is not true or false.
     """
 
+    keeps_origins = True
+
     def __init__(
         self,
         root: str | os.PathLike[str],
@@ -137,18 +139,6 @@ class LocalBackend(BlockingBackend):
                 return self.read(key, start, end, when)
             raise storage_failure(key, ReadError, error) from error
 
-    def read_with_origin(
-        self, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY
-    ) -> tuple[Snapshot, str | None]:
-        def look() -> tuple[Snapshot, str | None]:
-            file = self._walked(key)
-            try:
-                return self._snapshot(key, file, start, end, when), _files.origin_of(file)
-            finally:
-                close(file)
-
-        return self._looked(key, look)
-
     def stat(self, key: Key) -> Entry:
         def look() -> Entry:
             file = self._walked(key)
@@ -160,18 +150,18 @@ class LocalBackend(BlockingBackend):
 
         return self._looked(key, look)
 
-    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> ETag:
-        return self.write_with_origin(key, data, when, None)
-
-    def write_with_origin(self, key: Key, data: bytes, when: WriteWhen, origin: NewOrigin | None) -> ETag:
+    def write(self, key: Key, data: bytes, when: WriteWhen = ANY, origin: NewOrigin | None = None) -> ETag:
         self._written(key, when, lambda: self._write(key, data, when, origin))
         return content_etag(data)
 
-    def append(self, key: Key, data: bytes, *, separator: bytes = b"", when: AppendWhen = ANY) -> Appended:
-        return self.append_with_origin(key, data, separator, when, None)
-
-    def append_with_origin(
-        self, key: Key, data: bytes, separator: bytes, when: AppendWhen, origin: NewOrigin | None
+    def append(
+        self,
+        key: Key,
+        data: bytes,
+        *,
+        separator: bytes = b"",
+        when: AppendWhen = ANY,
+        origin: NewOrigin | None = None,
     ) -> Appended:
         return self._change(key, AppendError, lambda: self._append(key, data, separator, when, origin))
 
@@ -194,10 +184,7 @@ class LocalBackend(BlockingBackend):
 
         return self._looked(prefix, look)
 
-    def write_in_parts(self, key: Key, size: int, when: WriteWhen = ANY) -> LocalParts:
-        return self.write_in_parts_with_origin(key, size, when, None)
-
-    def write_in_parts_with_origin(self, key: Key, size: int, when: WriteWhen, origin: NewOrigin | None) -> LocalParts:
+    def write_in_parts(self, key: Key, size: int, when: WriteWhen = ANY, origin: NewOrigin | None = None) -> LocalParts:
         staged = self._written(key, when, lambda: self._staged(key, size, when, origin))
         return LocalParts(key, staged, self.part_bytes, partial(self._complete, key, when), partial(self._tidy, key))
 
@@ -326,7 +313,8 @@ class LocalBackend(BlockingBackend):
             require(key, state_etag(found, size), when)
         else:
             require(key, lambda: content_etag(data if whole else _files.read_range(file, 0, size)), when)
-        return Snapshot(data, (lambda: content_etag(data)) if whole else state_etag(found, size), size)
+        etag = (lambda: content_etag(data)) if whole else state_etag(found, size)
+        return Snapshot(data, etag, size, _files.origin_of(file))
 
     def _write(self, key: Key, data: bytes, when: WriteWhen, origin: NewOrigin | None) -> None:
         with self._locked_path(key, make=not isinstance(when, ETag)) as place:
@@ -432,11 +420,11 @@ class LocalBackend(BlockingBackend):
         if size <= min(_ONE_READ, self.max_bytes) and settled_size(file) is None:
             data = os.read(file, size + 1)
             if len(data) == size:
-                return Snapshot(data, lambda: content_etag(data), size)
+                return Snapshot(data, lambda: content_etag(data), size, _files.origin_of(file))
         size = self._settled(key, file)[1]  # the file is large or being changed: determine its settled size
         refuse_larger_read(key, size, self.max_bytes)
         data = _files.read_range(file, 0, size)
-        return Snapshot(data, lambda: content_etag(data), size)
+        return Snapshot(data, lambda: content_etag(data), size, _files.origin_of(file))
 
     def _etag(self, place: LockedPath) -> ETag:
         return place.etag(WriteError, self._allow_hard_links, self.max_bytes)

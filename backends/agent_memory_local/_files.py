@@ -30,7 +30,8 @@ _NO_TMPFILE = {errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL, errno
 _OWN_FILES = "/proc/self/fd"
 """The directory through which an unnamed file gets a name; some containers do not have it."""
 _NO_ATTRIBUTES = {errno.ENOTSUP, errno.ENOSYS}
-_NO_ATTRIBUTE = {errno.ENODATA}
+_NO_ORIGIN = _NO_ATTRIBUTES | {errno.ENODATA, errno.EPERM, errno.EACCES}
+"""The errors of a read of an attribute that is not there, or that this process may not read."""
 _IGNORE_FILE: Final = ".gitignore"
 _IGNORE_ALL: Final = b"*\n"
 _NOT_PERMITTED = {errno.EACCES, errno.EPERM, errno.EROFS}
@@ -80,7 +81,7 @@ class StagedFile(Uncopied):
         _write_all(self._file.number, data)
 
     def set_origin(self, origin: str | None) -> None:
-        """Store the origin of the file's state with it; see `agent_memory.backend.KeepsOrigins`."""
+        """Store the origin of the file's state with it; see `agent_memory.backend.Backend.keeps_origins`."""
         if origin is not None:
             set_origin(self._file.number, origin)
 
@@ -222,13 +223,13 @@ def set_origin(file: int, origin: str) -> None:
 
 
 def origin_of(file: int) -> str | None:
-    """The origin of an open file; None if it has none."""
+    """The origin of an open file; None if it has none, or if this process may not read attributes."""
     try:
         return os.getxattr(file, ORIGIN_ATTRIBUTE).decode("ascii", errors="replace")
     except AttributeError:
         return None
     except OSError as error:
-        if error.errno not in _NO_ATTRIBUTES | _NO_ATTRIBUTE:
+        if error.errno not in _NO_ORIGIN:
             raise
         return None
 

@@ -120,6 +120,7 @@ class MemoryBackend(BlockingBackend):
         case_sensitive=True,
         read_after_write=True,
     )
+    keeps_origins = True
 
     def __init__(self, name: str = "") -> None:
         self._fs = MemoryFileSystem(skip_instance_cache=True)
@@ -136,28 +137,21 @@ class MemoryBackend(BlockingBackend):
             refuse_larger_read(key, len(span), self.max_bytes)
             partial = _partial_etag(file)
             whole = file.getvalue()
+            origin = getattr(file, _ORIGIN, None)
         if isinstance(when, ETag) and when.token.startswith(_PARTIAL):
             require(key, partial, when)
         else:
             require(key, lambda: content_etag(whole), when)
         data = whole[start:end]
-        return Snapshot(data, (lambda: content_etag(whole)) if len(data) == len(whole) else partial, len(whole))
-
-    def read_with_origin(
-        self, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY
-    ) -> tuple[Snapshot, str | None]:
-        with self._changes.lock:
-            return self.read(key, start, end, when), getattr(self._file(key), _ORIGIN, None)
+        etag = (lambda: content_etag(whole)) if len(data) == len(whole) else partial
+        return Snapshot(data, etag, len(whole), origin)
 
     def stat(self, key: Key) -> Entry:
         with self._changes.lock:
             file = self._file(key)
             return Entry(key, file.size, file.modified.timestamp())
 
-    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> ETag:
-        return self.write_with_origin(key, data, when, None)
-
-    def write_with_origin(self, key: Key, data: bytes, when: WriteWhen, origin: NewOrigin | None) -> ETag:
+    def write(self, key: Key, data: bytes, when: WriteWhen = ANY, origin: NewOrigin | None = None) -> ETag:
         return self._changes.run(key, lambda: self._write(key, data, when, origin))
 
     def _write(self, key: Key, data: bytes, when: WriteWhen, origin: NewOrigin | None) -> ETag:
@@ -173,11 +167,14 @@ class MemoryBackend(BlockingBackend):
         self._fs.store[path] = file
         return file
 
-    def append(self, key: Key, data: bytes, *, separator: bytes = b"", when: AppendWhen = ANY) -> Appended:
-        return self.append_with_origin(key, data, separator, when, None)
-
-    def append_with_origin(
-        self, key: Key, data: bytes, separator: bytes, when: AppendWhen, origin: NewOrigin | None
+    def append(
+        self,
+        key: Key,
+        data: bytes,
+        *,
+        separator: bytes = b"",
+        when: AppendWhen = ANY,
+        origin: NewOrigin | None = None,
     ) -> Appended:
         return self._changes.run(key, lambda: self._append(key, data, separator, when, origin))
 
@@ -204,15 +201,12 @@ class MemoryBackend(BlockingBackend):
         require(key, self._state(key), PRESENT, when)
         del self._fs.store[self._path(key)]
 
-    def write_in_parts(self, key: Key, size: int, when: WriteWhen = ANY) -> _StagedParts:
-        return self.write_in_parts_with_origin(key, size, when, None)
-
-    def write_in_parts_with_origin(
+    def write_in_parts(
         self,
         key: Key,
         size: int,  # noqa: ARG002 - not needed here
-        when: WriteWhen,
-        origin: NewOrigin | None,
+        when: WriteWhen = ANY,
+        origin: NewOrigin | None = None,
     ) -> _StagedParts:
         with self._changes.lock:
             self._refuse_taken(key)
@@ -333,7 +327,7 @@ class _StagedParts:
     def complete(self) -> ETag:
         data = b"".join(self._held)
         self._held.clear()
-        return self._backend.write_with_origin(self._key, data, self._when, self._origin)
+        return self._backend.write(self._key, data, self._when, self._origin)
 
     def abort(self) -> None:
         self._held.clear()

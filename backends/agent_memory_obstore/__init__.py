@@ -61,7 +61,13 @@ class ObstoreBackend(ObjectStoreBackend):
         self._instead = "; without the storage option engine=obstore it works" if store.called == "S3" else ""
         super().__init__(store, prefix, allow_single_writer=allow)
 
-    async def write_in_parts(self, key: Key, size: int, when: WriteWhen = ANY) -> NoReturn:  # noqa: ARG002 - refused
+    async def write_in_parts(
+        self,
+        key: Key,
+        size: int,
+        when: WriteWhen = ANY,  # noqa: ARG002 - refused
+        origin: NewOrigin | None = None,  # noqa: ARG002
+    ) -> NoReturn:
         """See `agent_memory.backend.WritesInParts`; always raises: obstore has no conditional multipart upload."""
         raise UnsupportedOperationError(
             f"{size:,} bytes are more than the {self.max_bytes:,} bytes of one call, and obstore has "

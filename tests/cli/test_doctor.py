@@ -13,7 +13,18 @@ from click.testing import Result
 from fsspec.implementations.local import LocalFileSystem
 
 from agent_memory import registry
-from agent_memory.backend import ABSENT, ANY, AnyBackend, Capabilities, ETag, Page, ReadWhen, Snapshot, WriteWhen
+from agent_memory.backend import (
+    ABSENT,
+    ANY,
+    AnyBackend,
+    Capabilities,
+    ETag,
+    NewOrigin,
+    Page,
+    ReadWhen,
+    Snapshot,
+    WriteWhen,
+)
 from agent_memory.cli import doctor
 from agent_memory.cli.inspection import pages
 from agent_memory.cli.probes import PROBES, ScratchTree, Sight
@@ -40,22 +51,22 @@ def seen(backend: AnyBackend) -> Mapping[str, str]:
 class Racy(MemoryBackend):
     """A backend that checks whether a name is free, and then writes without a lock."""
 
-    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> ETag:
+    def write(self, key: Key, data: bytes, when: WriteWhen = ANY, origin: NewOrigin | None = None) -> ETag:
         if when is ABSENT:
             try:
                 super().stat(key)
             except AgentMemoryFileNotFoundError:
                 time.sleep(0.05)
-                return super().write(key, data)
+                return super().write(key, data, origin=origin)
             raise FileAlreadyExistsError(key.path)
-        return super().write(key, data, when)
+        return super().write(key, data, when, origin)
 
 
 class Blind(MemoryBackend):
     """A backend that ignores the version of a conditional write."""
 
-    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> ETag:
-        return super().write(key, data, when if when is ABSENT else ANY)
+    def write(self, key: Key, data: bytes, when: WriteWhen = ANY, origin: NewOrigin | None = None) -> ETag:
+        return super().write(key, data, when if when is ABSENT else ANY, origin)
 
 
 class BlindDelete(MemoryBackend):
@@ -78,14 +89,14 @@ class StaleListing(MemoryBackend):
 class Gap(MemoryBackend):
     """A backend that deletes a file before it replaces it."""
 
-    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> ETag:
+    def write(self, key: Key, data: bytes, when: WriteWhen = ANY, origin: NewOrigin | None = None) -> ETag:
         if when is ANY and key.name == "replaced.md":
             try:
                 self.delete(key)
             except AgentMemoryFileNotFoundError:
-                return super().write(key, data)
+                return super().write(key, data, origin=origin)
             time.sleep(0.05)
-        return super().write(key, data, when)
+        return super().write(key, data, when, origin)
 
 
 class FoldsCase(MemoryBackend):

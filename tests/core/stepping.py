@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agent_memory import ConflictError
-from agent_memory.backend import ANY, ETag, WriteWhen
+from agent_memory.backend import ANY, ETag, NewOrigin, WriteWhen
 from agent_memory.core.blocking import BlockingStore
 from agent_memory.key import Key
 from agent_memory.runtime.run import BlockingRun
@@ -40,13 +40,13 @@ class Contended(MemoryBackend):
         self.races = races
         self.writes = 0
 
-    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> ETag:
+    def write(self, key: Key, data: bytes, when: WriteWhen = ANY, origin: NewOrigin | None = None) -> ETag:
         self.writes += 1
         if when is not ANY and self.races > 0:
             self.races -= 1
             super().write(key, b"theirs %d\n" % self.writes)
             raise ConflictError("another writer was faster", path=key.path)
-        return super().write(key, data, when)
+        return super().write(key, data, when, origin)
 
 
 class SteppedStore(BlockingStore):

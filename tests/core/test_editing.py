@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agent_memory import AgentMemoryFileNotFoundError, ConflictError, FileAlreadyExistsError
-from agent_memory.backend import ABSENT, ANY, ETag, ReadWhen, WriteWhen
+from agent_memory.backend import ABSENT, ANY, ETag, NewOrigin, ReadWhen, WriteWhen
 from agent_memory.core.editing import EditHooks, edit
 from agent_memory.core.flows import sha256
 from agent_memory.core.precondition import SHA256
@@ -39,11 +39,11 @@ class CreatedMeanwhile(MemoryBackend):
 
     created = False
 
-    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> ETag:
+    def write(self, key: Key, data: bytes, when: WriteWhen = ANY, origin: NewOrigin | None = None) -> ETag:
         if when is ABSENT and not self.created:
             self.created = True
             super().write(key, b"theirs")
-        return super().write(key, data, when)
+        return super().write(key, data, when, origin)
 
 
 class ChangedMeanwhile(MemoryBackend):

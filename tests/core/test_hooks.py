@@ -52,6 +52,7 @@ from agent_memory.backend import (
     DeletedTree,
     Entry,
     ETag,
+    NewOrigin,
     Page,
     ReadWhen,
     Snapshot,
@@ -180,13 +181,15 @@ class Counting(MemoryBackend):
         self.requests["stat"] += 1
         return super().stat(key)
 
-    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> ETag:
+    def write(self, key: Key, data: bytes, when: WriteWhen = ANY, origin: NewOrigin | None = None) -> ETag:
         self.requests["write"] += 1
-        return super().write(key, data, when)
+        return super().write(key, data, when, origin)
 
-    def append(self, key: Key, data: bytes, *, separator: bytes = b"", when: AppendWhen = ANY) -> Appended:
+    def append(
+        self, key: Key, data: bytes, *, separator: bytes = b"", when: AppendWhen = ANY, origin: NewOrigin | None = None
+    ) -> Appended:
         self.requests["append"] += 1
-        return super().append(key, data, separator=separator, when=when)
+        return super().append(key, data, separator=separator, when=when, origin=origin)
 
     def delete(self, key: Key, when: ReadWhen = ANY) -> None:
         self.requests["delete"] += 1
@@ -480,12 +483,12 @@ def test_an_edit_is_checked_once_per_attempt_and_reported_once() -> None:
     class Contended(MemoryBackend):
         races = 2
 
-        def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> ETag:
+        def write(self, key: Key, data: bytes, when: WriteWhen = ANY, origin: NewOrigin | None = None) -> ETag:
             if isinstance(when, ETag) and self.races:
                 self.races -= 1
                 super().write(key, b"theirs")
                 raise ConflictError("somebody was faster")
-            return super().write(key, data, when)
+            return super().write(key, data, when, origin)
 
     recorder = Recorder()
     memory = AgentMemory.open(Contended(), plugins=[recorder])

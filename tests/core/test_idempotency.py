@@ -37,7 +37,7 @@ from agent_memory import (
     WriteResult,
     hookimpl,
 )
-from agent_memory.backend import ANY, ETag, ReadWhen, Snapshot, WriteWhen
+from agent_memory.backend import ANY, ETag, NewOrigin, ReadWhen, Snapshot, WriteWhen
 from agent_memory.core import idempotency
 from agent_memory.core import receipts as receipts_module
 from agent_memory.core.receipts import SKEW_SECONDS, CallFacts, IdempotencyKey, Receipt, receipt_key
@@ -284,12 +284,12 @@ class Flaky(MemoryBackend):
         self.faults: dict[str, list[AgentMemoryError]] = {"receipt": [], "file": []}
         self.applies = True
 
-    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> ETag:
+    def write(self, key: Key, data: bytes, when: WriteWhen = ANY, origin: NewOrigin | None = None) -> ETag:
         faults = self.faults["receipt" if key.base.startswith(".agent-memory") else "file"]
         fault = faults.pop(0) if faults else None
         if fault and not (self.applies and isinstance(fault, OutcomeUnknownError)):
             raise fault
-        etag = super().write(key, data, when)
+        etag = super().write(key, data, when, origin)
         if fault:
             raise fault
         return etag
@@ -337,10 +337,10 @@ def test_a_claim_that_cannot_be_stored_makes_no_change() -> None:
 
 def test_a_result_that_cannot_be_stored_is_returned_once_and_unknown_later(caplog: pytest.LogCaptureFixture) -> None:
     class Ending(Flaky):
-        def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> ETag:
+        def write(self, key: Key, data: bytes, when: WriteWhen = ANY, origin: NewOrigin | None = None) -> ETag:
             if isinstance(when, ETag) and key.base.startswith(".agent-memory"):
                 raise WriteError("the disk is full")
-            return super().write(key, data, when)
+            return super().write(key, data, when, origin)
 
     memory = AgentMemory.open(Ending()).with_timeout(0.2)
     assert memory.once("k").append("file", "x").size == 1

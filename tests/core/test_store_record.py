@@ -50,11 +50,11 @@ class Recorded(MemoryBackend):
         super().__init__()
         self.names: list[str] = []
 
-    def write_with_origin(self, key: Key, data: bytes, when: WriteWhen, origin: NewOrigin | None) -> ETag:
-        version = super().write_with_origin(key, data, when, origin)
+    def write(self, key: Key, data: bytes, when: WriteWhen = ANY, origin: NewOrigin | None = None) -> ETag:
+        etag = super().write(key, data, when, origin)
         if key.is_internal and key.storage not in self.names:
             self.names.append(key.storage)
-        return version
+        return etag
 
 
 def facts(backend: Any) -> dict[str, Any]:

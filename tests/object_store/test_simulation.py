@@ -310,7 +310,7 @@ async def the_record_is_written_after_the_change(self: Any, file: Any, successor
 async def a_write_does_not_read_what_it_replaces(self: Any, key: Any, data: bytes, when: Any = ANY) -> Any:
     if key.is_internal or when is not ANY:
         return await _write(self, key, data, when)
-    return await self._call(self._inner.write_with_origin, key, data, when, self._first_origin(data))
+    return await self._call(self._inner.write, key, data, when, self._first_origin(data))
 
 
 _write = VersionedStore.write

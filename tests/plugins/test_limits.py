@@ -27,7 +27,7 @@ from agent_memory import (
     VersionLimits,
     hookimpl,
 )
-from agent_memory.backend import ANY, ETag, Page, WriteWhen
+from agent_memory.backend import ANY, ETag, NewOrigin, Page, WriteWhen
 from agent_memory.key import Key
 from agent_memory.plugins import _usage
 from agent_memory.plugins._agent_usage import Planned, PlannedChange
@@ -439,11 +439,11 @@ class Slow(MemoryBackend):
         self.begun, self.go_on = threading.Event(), threading.Event()
         self.slow = False
 
-    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> ETag:
+    def write(self, key: Key, data: bytes, when: WriteWhen = ANY, origin: NewOrigin | None = None) -> ETag:
         if self.slow and key.name == "x":
             self.begun.set()
             assert self.go_on.wait(60)
-        return super().write(key, data, when)
+        return super().write(key, data, when, origin)
 
 
 def test_a_file_deleted_during_its_rewrite_still_counts() -> None:

@@ -23,6 +23,7 @@ from agent_memory.backend import (
     BlockingBackend,
     Entry,
     ETag,
+    NewOrigin,
     Page,
     ReadWhen,
     Snapshot,
@@ -53,26 +54,26 @@ class _Mutant(MemoryBackend):
 class CreateThatChecksThenActs(_Mutant):
     caught_by = "test_of_racing_creators_exactly_one_wins"
 
-    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> ETag:
+    def write(self, key: Key, data: bytes, when: WriteWhen = ANY, origin: NewOrigin | None = None) -> ETag:
         if when is not ABSENT:
-            return super().write(key, data, when)
+            return super().write(key, data, when, origin)
         if self.content(key) is not None:
             raise FileAlreadyExistsError(key.path)
         _let_others_run()
-        return super().write(key, data)
+        return super().write(key, data, origin=origin)
 
 
 class CompareAndSwapWithoutItsLock(_Mutant):
     caught_by = "test_of_racing_writers_on_one_version_exactly_one_wins"
 
-    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> ETag:
+    def write(self, key: Key, data: bytes, when: WriteWhen = ANY, origin: NewOrigin | None = None) -> ETag:
         if isinstance(when, ETag):
             content = self.content(key)
             if content is None or content_etag(content) != when:
                 raise ConflictError(key.path)
             _let_others_run()
             when = ANY
-        return super().write(key, data, when)
+        return super().write(key, data, when, origin)
 
 
 class EditsThatLose(CompareAndSwapWithoutItsLock):
@@ -82,29 +83,29 @@ class EditsThatLose(CompareAndSwapWithoutItsLock):
 class CreateThatOverwrites(_Mutant):
     caught_by = "test_a_create_refuses_a_file_that_is_there"
 
-    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> ETag:
-        return super().write(key, data, ANY if when is ABSENT else when)
+    def write(self, key: Key, data: bytes, when: WriteWhen = ANY, origin: NewOrigin | None = None) -> ETag:
+        return super().write(key, data, ANY if when is ABSENT else when, origin)
 
 
 class CreateOverAnEmptyFile(_Mutant):
     caught_by = "test_a_create_refuses_a_file_that_is_there"
 
-    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> ETag:
-        return super().write(key, data, ANY if self.content(key) == b"" else when)
+    def write(self, key: Key, data: bytes, when: WriteWhen = ANY, origin: NewOrigin | None = None) -> ETag:
+        return super().write(key, data, ANY if self.content(key) == b"" else when, origin)
 
 
 class WriteThatForgetsItsVersion(_Mutant):
     caught_by = "test_a_write_on_a_stale_version_is_a_conflict"
 
-    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> ETag:
-        return super().write(key, data, ANY if isinstance(when, ETag) else when)
+    def write(self, key: Key, data: bytes, when: WriteWhen = ANY, origin: NewOrigin | None = None) -> ETag:
+        return super().write(key, data, ANY if isinstance(when, ETag) else when, origin)
 
 
 class WriteThatRevives(_Mutant):
     caught_by = "test_a_version_of_a_deleted_file_is_a_conflict"
 
-    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> ETag:
-        return super().write(key, data, ANY if self.content(key) is None else when)
+    def write(self, key: Key, data: bytes, when: WriteWhen = ANY, origin: NewOrigin | None = None) -> ETag:
+        return super().write(key, data, ANY if self.content(key) is None else when, origin)
 
 
 class DeleteThatForgetsItsVersion(_Mutant):
@@ -147,10 +148,12 @@ class DeleteWithTwoWinners(_Mutant):
 class AppendThatLoses(_Mutant):
     caught_by = "test_racing_appends_lose_nothing"
 
-    def append(self, key: Key, data: bytes, *, separator: bytes = b"", when: AppendWhen = ANY) -> Appended:
+    def append(
+        self, key: Key, data: bytes, *, separator: bytes = b"", when: AppendWhen = ANY, origin: NewOrigin | None = None
+    ) -> Appended:
         old = self.content(key)
         if old is None:
-            return super().append(key, data, separator=separator, when=when)
+            return super().append(key, data, separator=separator, when=when, origin=origin)
         _let_others_run()
         middle = separator if old and not old.endswith(separator) else b""
         self.write(key, old + middle + data)
@@ -160,53 +163,67 @@ class AppendThatLoses(_Mutant):
 class SeparatorDecidedOutside(_Mutant):
     caught_by = "test_racing_appends_set_a_separator_exactly_once"
 
-    def append(self, key: Key, data: bytes, *, separator: bytes = b"", when: AppendWhen = ANY) -> Appended:
+    def append(
+        self, key: Key, data: bytes, *, separator: bytes = b"", when: AppendWhen = ANY, origin: NewOrigin | None = None
+    ) -> Appended:
         old = self.content(key)
         _let_others_run()
         middle = separator if old and not old.endswith(separator) else b""
-        return super().append(key, middle + data, when=when)
+        return super().append(key, middle + data, when=when, origin=origin)
 
 
 class SeparatorAlways(_Mutant):
     caught_by = "test_a_separator_goes_between_and_only_where_it_is_missing"
 
-    def append(self, key: Key, data: bytes, *, separator: bytes = b"", when: AppendWhen = ANY) -> Appended:
-        return super().append(key, separator + data if self.content(key) else data, when=when)
+    def append(
+        self, key: Key, data: bytes, *, separator: bytes = b"", when: AppendWhen = ANY, origin: NewOrigin | None = None
+    ) -> Appended:
+        return super().append(key, separator + data if self.content(key) else data, when=when, origin=origin)
 
 
 class AppendThatAlwaysCreates(_Mutant):
     caught_by = "test_an_append_that_requires_the_file_does_not_create_it"
 
-    def append(self, key: Key, data: bytes, *, separator: bytes = b"", when: AppendWhen = ANY) -> Appended:  # noqa: ARG002 - the mutation
-        return super().append(key, data, separator=separator)
+    def append(
+        self,
+        key: Key,
+        data: bytes,
+        *,
+        separator: bytes = b"",
+        when: AppendWhen = ANY,  # noqa: ARG002 - the mutation
+        origin: NewOrigin | None = None,
+    ) -> Appended:
+        return super().append(key, data, separator=separator, origin=origin)
 
 
 class AppendInTwoHalves(_Mutant):
     caught_by = "test_a_reader_sees_whole_appends"
 
-    def append(self, key: Key, data: bytes, *, separator: bytes = b"", when: AppendWhen = ANY) -> Appended:
-        super().append(key, data[: len(data) // 2], separator=separator, when=when)
+    def append(
+        self, key: Key, data: bytes, *, separator: bytes = b"", when: AppendWhen = ANY, origin: NewOrigin | None = None
+    ) -> Appended:
+        super().append(key, data[: len(data) // 2], separator=separator, when=when, origin=origin)
         _let_others_run()
-        return super().append(key, data[len(data) // 2 :], when=PRESENT)
+        return super().append(key, data[len(data) // 2 :], when=PRESENT, origin=origin)
 
 
 class ReplaceInTwoHalves(_Mutant):
     caught_by = "test_a_reader_sees_a_whole_state_of_a_file_that_is_replaced"
 
-    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> ETag:
-        super().write(key, data[: len(data) // 2], when)
+    def write(self, key: Key, data: bytes, when: WriteWhen = ANY, origin: NewOrigin | None = None) -> ETag:
+        super().write(key, data[: len(data) // 2], when, origin)
         _let_others_run()
-        return super().write(key, data)
+        return super().write(key, data, origin=origin)
 
 
 class ReplaceWithAGap(_Mutant):
     caught_by = "test_a_file_that_is_replaced_is_never_missing"
 
-    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> ETag:
+    def write(self, key: Key, data: bytes, when: WriteWhen = ANY, origin: NewOrigin | None = None) -> ETag:
         if when is ANY and self.content(key) is not None:
             self.delete(key)
             _let_others_run()
-        return super().write(key, data, when)
+        return super().write(key, data, when, origin)
 
 
 class VersionOfTheSize(_Mutant):
@@ -218,13 +235,13 @@ class VersionOfTheSize(_Mutant):
         snapshot = super().read(key, start, end)
         if when not in (ANY, ETag(str(snapshot.size))):
             raise ConflictError(key.path)
-        return Snapshot(snapshot.data, ETag(str(snapshot.size)), snapshot.size)
+        return Snapshot(snapshot.data, ETag(str(snapshot.size)), snapshot.size, snapshot.origin)
 
-    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> ETag:
+    def write(self, key: Key, data: bytes, when: WriteWhen = ANY, origin: NewOrigin | None = None) -> ETag:
         if isinstance(when, ETag):
             self.read(key, when=when)
             when = ANY
-        super().write(key, data, when)
+        super().write(key, data, when, origin)
         return ETag(str(len(data)))
 
 
@@ -233,7 +250,7 @@ class VersionTakenLate(_Mutant):
 
     def read(self, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY) -> Snapshot:
         snapshot = super().read(key, start, end, when)
-        return Snapshot(snapshot.data, lambda: content_etag(self.content(key) or b""), snapshot.size)
+        return Snapshot(snapshot.data, lambda: content_etag(self.content(key) or b""), snapshot.size, snapshot.origin)
 
 
 class ReadThatForgetsItsVersion(_Mutant):
@@ -298,8 +315,8 @@ class ForeignError(_Mutant):
 class LineEndsTranslated(_Mutant):
     caught_by = "test_a_file_is_read_byte_for_byte"
 
-    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> ETag:
-        return super().write(key, data.replace(b"\r\n", b"\n"), when)
+    def write(self, key: Key, data: bytes, when: WriteWhen = ANY, origin: NewOrigin | None = None) -> ETag:
+        return super().write(key, data.replace(b"\r\n", b"\n"), when, origin)
 
 
 class FileAndDirectoryAtOnce(_Mutant):
@@ -312,10 +329,10 @@ class FileAndDirectoryAtOnce(_Mutant):
 class FileAndDirectoryByARace(_Mutant):
     caught_by = "test_a_name_becomes_a_file_or_a_directory_and_never_both"
 
-    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> ETag:
+    def write(self, key: Key, data: bytes, when: WriteWhen = ANY, origin: NewOrigin | None = None) -> ETag:
         super()._refuse_taken(key)
         _let_others_run()
-        return super().write(key, data, when)
+        return super().write(key, data, when, origin)
 
     def _refuse_taken(self, key: Key) -> None:
         pass
@@ -328,10 +345,10 @@ class DirectoryThatStays(_Mutant):
         super().__init__()
         self._made: set[Key] = set()
 
-    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> ETag:
+    def write(self, key: Key, data: bytes, when: WriteWhen = ANY, origin: NewOrigin | None = None) -> ETag:
         if key.parent.path:
             self._made.add(key.parent)
-        return super().write(key, data, when)
+        return super().write(key, data, when, origin)
 
     def list(self, prefix: Key, *, recursive: bool = True, after: str | None = None, limit: int = 1000) -> Page:
         page = super().list(prefix, recursive=recursive, after=after, limit=limit)
@@ -455,9 +472,11 @@ class _WrittenAtOnce(_StagedParts):
 class PartsThatAreSeen(_Mutant):
     caught_by = "test_a_file_written_in_parts_is_there_when_it_is_complete"
 
-    def write_in_parts(self, key: Key, size: int, when: WriteWhen = ANY) -> _StagedParts:
-        super().write_in_parts(key, size, when)
-        return _WrittenAtOnce(self, key, ANY)
+    def write_in_parts(
+        self, key: Key, size: int, when: WriteWhen = ANY, origin: NewOrigin | None = None
+    ) -> _StagedParts:
+        super().write_in_parts(key, size, when, origin)
+        return _WrittenAtOnce(self, key, ANY, origin)
 
 
 class PartsThatForgetTheirCondition(_Mutant):
@@ -465,17 +484,21 @@ class PartsThatForgetTheirCondition(_Mutant):
 
     caught_by = "test_a_write_in_parts_creates_no_file_that_is_there"
 
-    def write_in_parts(self, key: Key, size: int, when: WriteWhen = ANY) -> _StagedParts:
-        super().write_in_parts(key, size, when)
-        return _StagedParts(self, key, ANY)
+    def write_in_parts(
+        self, key: Key, size: int, when: WriteWhen = ANY, origin: NewOrigin | None = None
+    ) -> _StagedParts:
+        super().write_in_parts(key, size, when, origin)
+        return _StagedParts(self, key, ANY, origin)
 
 
 class PartsThatForgetTheirVersion(_Mutant):
     caught_by = "test_a_write_in_parts_on_a_version_replaces_no_other"
 
-    def write_in_parts(self, key: Key, size: int, when: WriteWhen = ANY) -> _StagedParts:
-        super().write_in_parts(key, size, when)
-        return _StagedParts(self, key, when if when is ABSENT else ANY)
+    def write_in_parts(
+        self, key: Key, size: int, when: WriteWhen = ANY, origin: NewOrigin | None = None
+    ) -> _StagedParts:
+        super().write_in_parts(key, size, when, origin)
+        return _StagedParts(self, key, when if when is ABSENT else ANY, origin)
 
 
 class _Kept(_StagedParts):
@@ -486,9 +509,46 @@ class _Kept(_StagedParts):
 class PartsThatAreKept(_Mutant):
     caught_by = "test_a_write_in_parts_that_is_aborted_leaves_nothing"
 
-    def write_in_parts(self, key: Key, size: int, when: WriteWhen = ANY) -> _StagedParts:
-        super().write_in_parts(key, size, when)
-        return _Kept(self, key, when)
+    def write_in_parts(
+        self, key: Key, size: int, when: WriteWhen = ANY, origin: NewOrigin | None = None
+    ) -> _StagedParts:
+        super().write_in_parts(key, size, when, origin)
+        return _Kept(self, key, when, origin)
+
+
+class WriteThatForgetsItsOrigin(_Mutant):
+    caught_by = "test_a_state_has_the_origin_of_its_write"
+
+    def write(self, key: Key, data: bytes, when: WriteWhen = ANY, origin: NewOrigin | None = None) -> ETag:  # noqa: ARG002 - the mutation
+        return super().write(key, data, when)
+
+
+class OriginThatStays(_Mutant):
+    caught_by = "test_a_write_without_an_origin_leaves_none"
+
+    def write(self, key: Key, data: bytes, when: WriteWhen = ANY, origin: NewOrigin | None = None) -> ETag:
+        if origin is None and self.content(key) is not None and (old := super().read(key).origin):
+            return super().write(key, data, when, lambda: old)
+        return super().write(key, data, when, origin)
+
+
+class ReadOfARangeWithoutItsOrigin(_Mutant):
+    caught_by = "test_a_range_comes_with_the_origin"
+
+    def read(self, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY) -> Snapshot:
+        found = super().read(key, start, end, when)
+        return found if start is None else Snapshot(found.data, found.etag, found.size)
+
+
+class AppendThatReplacesTheOrigin(_Mutant):
+    caught_by = "test_an_append_leaves_the_origin_and_gives_one_to_a_new_file"
+
+    def append(
+        self, key: Key, data: bytes, *, separator: bytes = b"", when: AppendWhen = ANY, origin: NewOrigin | None = None
+    ) -> Appended:
+        appended = super().append(key, data, separator=separator, when=when, origin=origin)
+        self.write(key, MemoryBackend.read(self, key).data, origin=lambda: "another")
+        return appended
 
 
 class MoveOverAFile(_Mutant):

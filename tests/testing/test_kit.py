@@ -10,7 +10,7 @@ import pytest
 
 import agent_memory.testing
 from agent_memory import AgentMemory, AgentMemoryService, ConflictError
-from agent_memory.backend import ABSENT, ANY, AnyBackend, ETag, WriteWhen
+from agent_memory.backend import ABSENT, ANY, AnyBackend, ETag, NewOrigin, WriteWhen
 from agent_memory.key import Key
 from agent_memory.testing import check_against_model, model_test, race
 from agent_memory_memory import MemoryBackend
@@ -30,8 +30,8 @@ class _Counting(MemoryBackend):
 class _Lossy(MemoryBackend):
     """A backend that loses empty files."""
 
-    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> ETag:
-        etag = super().write(key, data, when)
+    def write(self, key: Key, data: bytes, when: WriteWhen = ANY, origin: NewOrigin | None = None) -> ETag:
+        etag = super().write(key, data, when, origin)
         if not data:
             self.delete(key)
         return etag

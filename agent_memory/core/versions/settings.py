@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Final, Protocol, cast
 
 from agent_memory.backend import Backend
-from agent_memory.core.flows import checked_capabilities, keeps_origins
+from agent_memory.core.flows import checked_capabilities
 from agent_memory.core.known_store import KnownStore
 from agent_memory.core.store_record import Feature, StoreRecord, damaged_record
 from agent_memory.core.sweeping import Sweep
@@ -186,7 +186,7 @@ async def require_versions(store: Backend, run: Run, key: Key) -> None:
         UnsupportedOperationError: it has no conditional write or delete, or keeps no origins.
     """
     found = await checked_capabilities(store, run, key)
-    if not (keeps_origins(store) and found.compare_and_swap and found.conditional_delete):
+    if not (store.keeps_origins and found.compare_and_swap and found.conditional_delete):
         raise UnsupportedOperationError(
             "this store keeps versions, which needs conditional writes and conditional deletes; this backend has none"
         )

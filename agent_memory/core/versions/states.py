@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Collection, Container, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
-from agent_memory.backend import ANY, Backend, ETag, KeepsOrigins, ReadWhen, Snapshot
+from agent_memory.backend import ANY, Backend, ETag, ReadWhen, Snapshot
 from agent_memory.backend.helpers import refuse_larger_read
-from agent_memory.core.flows import keeps_origins
 from agent_memory.core.versions.origin import MadeBy, Origin
 from agent_memory.core.versions.record import NONCE_LENGTH, Record
 from agent_memory.errors import AgentMemoryFileNotFoundError, ConflictError
@@ -98,16 +97,14 @@ async def read_current(
     store: Backend, run: Run, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY
 ) -> CurrentFile:
     """Read a file, or a range of it, with the origin of its state; the store keeps origins."""
-    read = cast("Callable[..., Awaitable[tuple[Snapshot, str | None]]]", cast(KeepsOrigins, store).read_with_origin)
-    snapshot, text = await run.call(read, key, start, end, when)
-    return CurrentFile(key, snapshot, Origin.parse(text) or Origin.unknown(snapshot.size))
+    snapshot = await run.call(store.read, key, start, end, when)
+    return CurrentFile(key, snapshot, Origin.parse(snapshot.origin) or Origin.unknown(snapshot.size))
 
 
 async def current_file(store: Backend, run: Run, key: Key) -> CurrentFile | None:
     """Return the current state of a file, without its content; None if there is no file."""
-    asked: object = store
     try:
-        if keeps_origins(asked):
+        if store.keeps_origins:
             return await read_current(store, run, key, 0, 0)
         entry = await run.call(store.stat, key)
     except AgentMemoryFileNotFoundError:
@@ -118,8 +115,7 @@ async def current_file(store: Backend, run: Run, key: Key) -> CurrentFile | None
 
 async def require_state(store: Backend, run: Run, key: Key, state: str) -> None:
     """Raise `ConflictError` unless a file has the state with an id; "" is a state without an origin."""
-    asked: object = store
-    if keeps_origins(asked) and (await read_current(store, run, key, 0, 0)).origin.id != state:
+    if store.keeps_origins and (await read_current(store, run, key, 0, 0)).origin.id != state:
         raise ConflictError("the file changed since it was read; nothing was written", path=key.path)
 
 

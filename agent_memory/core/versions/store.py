@@ -25,7 +25,6 @@ from agent_memory.backend import (
     DeletedTree,
     Entry,
     ETag,
-    KeepsOrigins,
     NewOrigin,
     Page,
     Parts,
@@ -76,7 +75,6 @@ class VersionedStore(Backend):
         self.max_bytes = inner.max_bytes
         self.part_bytes = inner.part_bytes
         self._inner = inner
-        self._origins = cast("KeepsOrigins", inner)
         self._run = run
         self.run = _VersionedRun(run, inner)
         self.archive = Archive(inner, run, agent, secret, by)
@@ -134,8 +132,9 @@ class VersionedStore(Backend):
             return await self._call(write, key, of, snapshot, new)
 
     async def append(self, key: Key, data: bytes, *, separator: bytes = b"", when: AppendWhen = ANY) -> Appended:
-        append = cast("Callable[..., Awaitable[Appended]]", self._origins.append_with_origin)
-        appended = await self._call(append, key, data, separator, when, self._first_origin(data))
+        append = cast("Callable[..., Awaitable[Appended]]", cast(Any, self._inner).append)
+        origin = self._first_origin(data)
+        appended = await self._call(append, key, data, separator=separator, when=when, origin=origin)
         found = Origin.parse(appended.origin)
         self.appended_to = found.id if found else None
         return appended
@@ -163,7 +162,7 @@ class VersionedStore(Backend):
             raise not_found(key)
         new = before.origin.next(self._by, size, None) if before else Origin.first(self._by, size, None)
         origin = self._copied.get(key, new).to_text
-        begin = cast("Callable[..., Awaitable[Parts]]", self._origins.write_in_parts_with_origin)
+        begin = cast("Callable[..., Awaitable[Parts]]", cast(Any, self._inner).write_in_parts)
         parts = await self._call(begin, key, size, before.snapshot.etag if before else ABSENT, origin)
         return _VersionedParts(parts, self, key, before, new)
 
@@ -251,7 +250,7 @@ class VersionedStore(Backend):
         return await self.archive.keep_then(before, new, write)
 
     async def _write(self, key: Key, data: bytes, when: WriteWhen, origin: NewOrigin) -> ETag:
-        write = cast("Callable[..., Awaitable[ETag]]", self._origins.write_with_origin)
+        write = cast("Callable[..., Awaitable[ETag]]", self._inner.write)
         with self.archive.using_link(key):
             return await self._call(write, key, data, when, origin)
 

@@ -11,7 +11,6 @@ from typing import Final, NamedTuple
 from agent_memory.backend import Backend, Entry
 from agent_memory.backend._deadline import renewed_deadline
 from agent_memory.core import tree_flows
-from agent_memory.core.flows import keeps_origins
 from agent_memory.core.versions.history import Histories
 from agent_memory.core.versions.origin import MadeBy
 from agent_memory.core.versions.record import Link, Name, is_link
@@ -172,8 +171,7 @@ class Timelines:
             files.sort(key=lambda file: file[1].record.ended_by.time, reverse=True)
 
     async def _read_current(self, entry: Entry) -> CurrentFile | None:
-        asked: object = self._store
-        if not keeps_origins(asked):
+        if not self._store.keeps_origins:
             return None
         try:
             with renewed_deadline(self._run.now()):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import struct
@@ -100,6 +101,21 @@ def test_a_set_id_or_sticky_bit_does_not_survive_a_replacement(memory: AgentMemo
     path.chmod(mode)
     memory.write("kept.md", "new")
     assert stat.S_IMODE(path.stat().st_mode) == mode & 0o777
+
+
+@pytest.mark.parametrize("number", [errno.ENOTSUP, errno.EPERM, errno.EACCES])
+def test_a_file_is_read_where_attributes_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def refused(*_: object) -> bytes:
+        raise OSError(number, os.strerror(number))
+
+    backend = LocalBackend(tmp_path)
+    backend.write(Key.tree().join("a.md"), b"text")
+    monkeypatch.setattr(os, "getxattr", refused)  # as under a policy of the system
+    for span in ((None, None), (1, 3)):
+        found = backend.read(Key.tree().join("a.md"), *span)
+        assert (found.data, found.size, found.origin) == (b"text"[slice(*span)], 4, None)
 
 
 def test_the_origin_of_the_old_state_is_not_kept(memory: AgentMemory, root: Path) -> None:

@@ -176,7 +176,7 @@ def test_a_leftover_of_a_change_that_was_not_made_is_no_version(
 ) -> None:
     backend: Any = memory._tree.backend
     memory.write("a", "one")
-    real = backend.write_with_origin
+    real = backend.write
 
     def killed(key: Key, *rest: Any) -> Any:
         if key.path == "a":
@@ -184,7 +184,7 @@ def test_a_leftover_of_a_change_that_was_not_made_is_no_version(
         return real(key, *rest)
 
     with monkeypatch.context() as patched:
-        patched.setattr(backend, "write_with_origin", killed)
+        patched.setattr(backend, "write", killed)
         with pytest.raises(KeyboardInterrupt):
             memory.write("a", "never")
     assert operations(memory.versions.list("a")) == [("write", None)]

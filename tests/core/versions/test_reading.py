@@ -185,14 +185,14 @@ def test_a_state_that_a_repeated_request_brings_back_is_listed_with_both_content
     memory.write("a", "one\n")
 
     async def origin() -> Any:
-        return (await memory._run.call(backend.read_with_origin, key))[1]
+        return (await memory._run.call(backend.read, key)).origin
 
     text = step(origin())
     memory.append("a", "1\n")
     memory.delete("a")
 
     async def create_again() -> None:
-        await memory._run.call(backend.write_with_origin, key, b"one\n", ABSENT, lambda: text)
+        await memory._run.call(backend.write, key, b"one\n", ABSENT, lambda: text)
 
     step(create_again())
     memory.append("a", "2\n")

@@ -197,7 +197,7 @@ def test_a_call_deletes_the_leftovers_of_changes_that_were_not_made(
     memory.append("b", "+")
     with monkeypatch.context() as patched:
         backend: Any = memory._tree.backend
-        patched.setattr(backend, "write_with_origin", _interrupted_in_files(backend.write_with_origin))
+        patched.setattr(backend, "write", _interrupted_in_files(backend.write))
         for path in ("a", "b"):
             with pytest.raises(KeyboardInterrupt):
                 memory.write(path, "never")
