@@ -35,7 +35,6 @@ from agent_memory.backend.helpers import (
     refuse_larger_read,
     require,
     storage_failure,
-    translating,
     trying_later,
 )
 from agent_memory.errors import (
@@ -50,6 +49,7 @@ from agent_memory.key import Key
 from agent_memory_local import _files, _trees
 from agent_memory_local._descriptor import LOST
 from agent_memory_local._empty_directories import remove_empty
+from agent_memory_local._failures import Failed, raised_as
 from agent_memory_local._files import StagedFile
 from agent_memory_local._locked_path import STATE, LockedPath, refuse_other_names, state_etag
 from agent_memory_local._locks import StalePath, close, retry_while_locked, settled_size
@@ -134,6 +134,8 @@ class LocalBackend(BlockingBackend):
                 close(file)
         except AgentMemoryError:
             raise
+        except Failed as failed:
+            raise ReadError(str(failed), path=key.path) from None
         except OSError as error:
             if self._is_elsewhere(key, error):
                 return self.read(key, start, end, when)
@@ -195,21 +197,19 @@ class LocalBackend(BlockingBackend):
 
         check = None if when is ANY else require_state
         move = partial(_trees.move_file, self._walker, source, target, self._sync, check)
-        with translating(source, WriteError, OSError):
+        with raised_as(source, WriteError):
             self._walker.confirm_root(source)
-            return retry_while_locked(source, WriteError, move)
+            return retry_while_locked(move)
 
     def move_tree(self, source: Key, target: Key) -> int | None:
-        with translating(source, WriteError, OSError):
+        with raised_as(source, WriteError):
             self._walker.confirm_root(source)
-            move = partial(_trees.move_tree, self._walker, source, target, self._sync)
-            return retry_while_locked(source, WriteError, move)
+            return retry_while_locked(partial(_trees.move_tree, self._walker, source, target, self._sync))
 
     def delete_tree(self, prefix: Key) -> DeletedTree:
-        with translating(prefix, WriteError, OSError):
+        with raised_as(prefix, WriteError):
             self._walker.confirm_root(prefix)
-            delete = partial(_trees.delete_tree, self._walker, prefix, self._sync)
-            return retry_while_locked(prefix, WriteError, delete)
+            return retry_while_locked(partial(_trees.delete_tree, self._walker, prefix, self._sync))
 
     def erase(self, prefix: Key) -> DeletedTree:
         own = 0
@@ -239,13 +239,12 @@ class LocalBackend(BlockingBackend):
 
     def _change(self, key: Key, error: type[FileOperationError], attempt: Callable[[], T]) -> T:
         try:
-            self._walker.confirm_root(key)
-            return retry_while_locked(key, error, attempt)
+            with raised_as(key, error):
+                self._walker.confirm_root(key)
+                return retry_while_locked(attempt)
         except BaseException as failure:
             if not isinstance(failure, AgentMemoryFileNotFoundError | TryLater):  # these are retried
                 self._tidy(key)
-            if isinstance(failure, OSError) and not isinstance(failure, AgentMemoryError):
-                raise storage_failure(key, error, failure) from failure
             raise
 
     def _tidy(self, key: Key) -> None:
@@ -254,7 +253,7 @@ class LocalBackend(BlockingBackend):
 
     def _looked(self, key: Key, look: Callable[[], T]) -> T:
         """Read the storage; if the root is lost, read once more in the root that has its path now."""
-        with translating(key, ReadError, OSError):
+        with raised_as(key, ReadError):
             try:
                 return look()
             except OSError as error:
@@ -291,7 +290,7 @@ class LocalBackend(BlockingBackend):
 
     def _readable(self, key: Key, file: int) -> os.stat_result:
         found = os.fstat(file)
-        require_regular(key, found, ReadError)
+        require_regular(key, found)
         if found.st_nlink > 1 and not self._allow_hard_links:
             self._refuse_other_names(key, file)
         return found
@@ -299,7 +298,7 @@ class LocalBackend(BlockingBackend):
     def _refuse_other_names(self, key: Key, file: int) -> None:
         directory = self._walker.directory(key.segments[:-1], key)
         try:
-            refuse_other_names(directory, key, file, ReadError)
+            refuse_other_names(directory, file)
         finally:
             close(directory)
 
@@ -318,13 +317,13 @@ class LocalBackend(BlockingBackend):
 
     def _write(self, key: Key, data: bytes, when: WriteWhen, origin: NewOrigin | None) -> None:
         with self._locked_path(key, make=not isinstance(when, ETag)) as place:
-            found = place.open_file(WriteError)
+            found = place.open_file()
             require(key, found and (lambda: self._etag(place)), when)
-            self._put(place, data, WriteError, origin() if origin else None)
+            self._put(place, data, origin() if origin else None)
 
     def _staged(self, key: Key, size: int, when: WriteWhen, origin: NewOrigin | None) -> StagedFile:
         with self._locked_path(key, make=not isinstance(when, ETag)) as place:
-            found = place.open_file(WriteError)
+            found = place.open_file()
             require(key, found and (lambda: self._etag(place)), when)
             new = place.staged(size, nameless=True)
         try:
@@ -336,13 +335,13 @@ class LocalBackend(BlockingBackend):
 
     def _complete(self, key: Key, when: WriteWhen, new: StagedFile, sha256: str) -> ETag:
         if self._sync:
-            with translating(key, WriteError, OSError):
+            with raised_as(key, WriteError):
                 new.sync()
         return self._written(key, when, lambda: self._named(key, when, new, sha256))
 
     def _named(self, key: Key, when: WriteWhen, new: StagedFile, sha256: str) -> ETag:
         with self._locked_path(key, make=not isinstance(when, ETag)) as place:
-            found = place.open_file(WriteError)
+            found = place.open_file()
             require(key, found and (lambda: self._etag(place)), when)
             place.give_name(new)
             _files.sync_written(place.directory, self._sync)
@@ -353,10 +352,10 @@ class LocalBackend(BlockingBackend):
 
     def _append(self, key: Key, data: bytes, separator: bytes, when: AppendWhen, origin: NewOrigin | None) -> Appended:
         with self._locked_path(key, make=when is ANY) as place:
-            found = place.open_file(AppendError, must_exist=when is PRESENT)
+            found = place.open_file(must_exist=when is PRESENT)
             if found is None:
                 made = origin() if origin else None
-                self._put(place, data, AppendError, made)
+                self._put(place, data, made)
                 return Appended(len(data), origin=made)
             file, size = place.file, found.st_size
             kept = None if origin is None else _files.origin_of(file)
@@ -364,8 +363,8 @@ class LocalBackend(BlockingBackend):
                 tail = _files.read_range(file, max(0, size - len(separator)), size)
                 data = data if tail == separator else separator + data
             if found.st_nlink > 1:  # the content under the file's other name must not change
-                whole = place.content(AppendError, self._allow_hard_links) + data
-                self._put(place, whole, AppendError, _files.origin_of(file))
+                whole = place.content(self._allow_hard_links) + data
+                self._put(place, whole, _files.origin_of(file))
                 return Appended(size + len(data), origin=kept)
             _files.append(file, data, size)
             place.release()
@@ -375,7 +374,7 @@ class LocalBackend(BlockingBackend):
 
     def _delete(self, key: Key, when: ReadWhen) -> None:
         with self._locked_path(key, make=False) as place:
-            place.open_file(WriteError, must_exist=True)
+            place.open_file(must_exist=True)
             if when is not ANY:
                 require(key, lambda: self._etag(place), when)
             with with_reason(place.name, place.directory):
@@ -383,7 +382,7 @@ class LocalBackend(BlockingBackend):
             place.release()
             _files.sync_written(place.directory, self._sync)
 
-    def _put(self, place: LockedPath, data: bytes, error: type[FileOperationError], origin: str | None) -> None:
+    def _put(self, place: LockedPath, data: bytes, origin: str | None) -> None:
         """Write a new file and give it the name, replacing the file that is open, if any.
 
         The tree is not locked during the sync to disk. Afterwards the path is walked again, to check that it still
@@ -394,7 +393,7 @@ class LocalBackend(BlockingBackend):
         new = place.prepared(data, self._sync, origin)
         try:
             if self._sync:
-                with self._walked_again(place, error):
+                with self._walked_again(place):
                     place.give_name(new)
             else:
                 place.give_name(new)
@@ -402,9 +401,9 @@ class LocalBackend(BlockingBackend):
         finally:
             new.close()
 
-    def _walked_again(self, place: LockedPath, error: type[FileOperationError]) -> LockedPath:
+    def _walked_again(self, place: LockedPath) -> LockedPath:
         try:
-            now = retry_while_locked(place.key, error, lambda: self._locked_path(place.key, make=False))
+            now = retry_while_locked(lambda: self._locked_path(place.key, make=False))
         except AgentMemoryFileNotFoundError:
             raise StalePath from None
         try:
@@ -427,7 +426,7 @@ class LocalBackend(BlockingBackend):
         return Snapshot(data, lambda: content_etag(data), size, _files.origin_of(file))
 
     def _etag(self, place: LockedPath) -> ETag:
-        return place.etag(WriteError, self._allow_hard_links, self.max_bytes)
+        return place.etag(self._allow_hard_links, self.max_bytes)
 
     def _locked_path(self, key: Key, *, make: bool) -> LockedPath:
         return LockedPath(self._walker, self._locks, key, make=make, sync=self._sync)

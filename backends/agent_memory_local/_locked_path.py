@@ -9,10 +9,11 @@ from typing import Self
 from agent_memory.backend import ETag
 from agent_memory.backend._reasons import with_reason
 from agent_memory.backend.helpers import Uncopied, content_etag, not_found, taken_name
-from agent_memory.errors import FileAlreadyExistsError, FileOperationError
+from agent_memory.errors import FileAlreadyExistsError
 from agent_memory.key import Key
 from agent_memory_local._descriptor import Descriptor, LockedDescriptor
 from agent_memory_local._empty_directories import remove_if_empty
+from agent_memory_local._failures import Failed
 from agent_memory_local._files import StagedFile, is_temporary, read_range
 from agent_memory_local._locks import StalePath, lock_file, unlock_file, unlock_tree
 from agent_memory_local._spelling import on_disk
@@ -74,30 +75,30 @@ class LockedPath(Uncopied):
                 self._directory = Descriptor(self.walker.directory(above, self.key))
         return self._directory
 
-    def open_file(self, error: type[FileOperationError], *, must_exist: bool = False) -> os.stat_result | None:
+    def open_file(self, *, must_exist: bool = False) -> os.stat_result | None:
         """Open and lock the key's file and return its status; None if it does not exist. `close` closes the file.
 
         Raises:
             AgentMemoryFileNotFoundError: ``must_exist`` is set, and the file does not exist.
             FileAlreadyExistsError: the name is a directory, or differs from an existing name only by case.
             PathTraversalError: the name is a symbolic link.
-            FileOperationError: of the type ``error``: not a regular file.
+            Failed: not a regular file.
             Busy: another writer is changing the file.
             StalePath: the file was replaced or deleted after it was opened.
         """
         file = self.walker.open(self.key.storage, OPEN_FILE_TO_CHANGE)
-        opened = file if file >= 0 else self._walk_to_file(error, must_exist)
+        opened = file if file >= 0 else self._walk_to_file(must_exist)
         if opened is not None:
             self._file = LockedDescriptor(opened)
             self.found = lock_file(opened)
-            require_regular(self.key, self.found, error)
+            require_regular(self.key, self.found)
         elif must_exist:
             raise not_found(self.key)
         return self.found
 
-    def _walk_to_file(self, error: type[FileOperationError], must_exist: bool) -> int | None:
+    def _walk_to_file(self, must_exist: bool) -> int | None:
         try:
-            return self.walker.file_to_change(self.directory, self.key, error)
+            return self.walker.file_to_change(self.directory, self.key)
         except FileAlreadyExistsError as taken:
             if must_exist:
                 raise not_found(self.key) from None
@@ -160,23 +161,23 @@ class LockedPath(Uncopied):
                 os.unlink(self.name, dir_fd=directory)
             raise taken_name(self.key, "other_case")
 
-    def content(self, error: type[FileOperationError], allow_hard_links: bool) -> bytes:
+    def content(self, allow_hard_links: bool) -> bytes:
         """The content of the open file.
 
         Raises:
-            FileOperationError: of the type ``error``: the file has another hard link, and that is not allowed.
+            Failed: the file has another hard link, and that is not allowed.
         """
         assert self.found is not None  # noqa: S101
         if self.found.st_nlink > 1 and not allow_hard_links:
-            refuse_other_names(self.directory, self.key, self.file, error)
+            refuse_other_names(self.directory, self.file)
         return read_range(self.file, 0, self.found.st_size)
 
-    def etag(self, error: type[FileOperationError], allow_hard_links: bool, max_bytes: int) -> ETag:
+    def etag(self, allow_hard_links: bool, max_bytes: int) -> ETag:
         """The etag of the open file; above ``max_bytes``, the size limit of a read, it is a `state_etag`."""
         assert self.found is not None  # noqa: S101
         if self.found.st_size > max_bytes:
             return state_etag(self.found, self.found.st_size)
-        return content_etag(self.content(error, allow_hard_links))
+        return content_etag(self.content(allow_hard_links))
 
     def require_same(self, other: LockedPath) -> None:
         """Raise `StalePath` unless this new walk leads to the same directory, with the same file in it.
@@ -218,7 +219,7 @@ class LockedPath(Uncopied):
         self.close()
 
 
-def refuse_other_names(directory: int, key: Key, file: int, error: type[FileOperationError]) -> None:
+def refuse_other_names(directory: int, file: int) -> None:
     """Raise unless all other names of an open file are temporary names beside it; these are removed.
 
     Another name may be outside the root. A writer that was killed after it gave the file its name leaves a temporary
@@ -227,7 +228,7 @@ def refuse_other_names(directory: int, key: Key, file: int, error: type[FileOper
     found = os.fstat(file)
     if found.st_nlink - _removed_temporaries(directory, found) > 1:
         allowed = "allow_hard_links=True allows reading it"
-        raise error(f"the file has another name (a hard link), perhaps outside the tree; {allowed}", path=key.path)
+        raise Failed(f"the file has another name (a hard link), perhaps outside the tree; {allowed}")
 
 
 def _removed_temporaries(directory: int, found: os.stat_result) -> int:

@@ -30,8 +30,7 @@ from typing import TypeVar
 
 from agent_memory.backend._deadline import DEFAULT_SECONDS
 from agent_memory.backend.helpers import Deadline, TryLater, current_deadline, may_try_later
-from agent_memory.errors import FileOperationError
-from agent_memory.key import Key
+from agent_memory_local._failures import Failed
 
 _FAR = 1 << 62
 _BUSY = {errno.EAGAIN, errno.EACCES}
@@ -48,21 +47,21 @@ class StalePath(Exception):
     """The path no longer leads to the opened file or directory; the caller must walk it again."""
 
 
-def retry_while_locked(key: Key, error: type[FileOperationError], attempt: Callable[[], T]) -> T:
+def retry_while_locked(attempt: Callable[[], T]) -> T:
     """Run a change, and retry it with back-off while a lock is held or the path is stale; a wait holds no lock.
 
     Raises:
-        FileOperationError: of the type ``error``: a lock was held until the deadline, by default `DEFAULT_SECONDS`.
+        Failed: a lock was held until the deadline, by default `DEFAULT_SECONDS`.
         TryLater: a lock is held, and the caller can wait without this thread.
     """
     try:
         return attempt()
     except (Busy, StalePath):
         pass  # leave the handler first: an exception keeps the objects of its frames alive, and so their locks
-    return _retry_until_deadline(key, error, attempt)
+    return _retry_until_deadline(attempt)
 
 
-def _retry_until_deadline(key: Key, error: type[FileOperationError], attempt: Callable[[], T]) -> T:
+def _retry_until_deadline(attempt: Callable[[], T]) -> T:
     limit = current_deadline() or Deadline(DEFAULT_SECONDS, time.monotonic() + DEFAULT_SECONDS)
     delay, walks = _SHORTEST, 0
     while True:
@@ -73,9 +72,9 @@ def _retry_until_deadline(key: Key, error: type[FileOperationError], attempt: Ca
         except StalePath:
             walks += 1
             if walks > _MOST_WALKS:
-                raise error("its directory kept disappearing; nothing was written", path=key.path) from None
+                raise Failed("its directory kept disappearing; nothing was written") from None
             continue
-        give_up = partial(_timed_out, key, error, what)  # outside the handler: see `retry_while_locked`
+        give_up = partial(_timed_out, what)  # outside the handler: see `retry_while_locked`
         if may_try_later():
             raise TryLater(DEFAULT_SECONDS, give_up)
         if time.monotonic() > limit.at:
@@ -84,9 +83,9 @@ def _retry_until_deadline(key: Key, error: type[FileOperationError], attempt: Ca
         delay = min(2 * delay, _LONGEST)
 
 
-def _timed_out(key: Key, error: type[FileOperationError], what: str, limit: Deadline) -> FileOperationError:
+def _timed_out(what: str, limit: Deadline) -> Failed:
     waited = f"waited {limit.seconds:g} s for the lock of {what}, held by another writer"
-    return error(f"{waited}; nothing was written", path=key.path)
+    return Failed(f"{waited}; nothing was written")
 
 
 def lock_tree(directory: int, kind: int = fcntl.LOCK_EX) -> None:

@@ -54,7 +54,7 @@ class DirectoryTree(Uncopied):
 
     Raises:
         AgentMemoryFileNotFoundError: the tree has no directory yet.
-        WriteError: the lock was held until the deadline, by default `agent_memory.backend.DEFAULT_SECONDS`.
+        Failed: the lock was held until the deadline, by default `agent_memory.backend.DEFAULT_SECONDS`.
         StalePath: the directory was removed or replaced after it was opened.
     """
 
@@ -79,7 +79,7 @@ class DirectoryTree(Uncopied):
             lock_tree(directory)
         except Busy:
             announce_exclusive(directory)
-            retry_while_locked(key, WriteError, lambda: lock_tree(directory))
+            retry_while_locked(lambda: lock_tree(directory))
         if self._walker.identity(key.base) != self._directory.identity:
             raise StalePath
 
@@ -154,7 +154,7 @@ def _file(walker: Walker, directory: int, key: Key) -> os.stat_result:
         raise not_found(key) from None
     if not is_exact:
         raise not_found(key)
-    require_regular(key, found, WriteError)
+    require_regular(key, found)
     return found
 
 

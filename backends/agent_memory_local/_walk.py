@@ -18,12 +18,12 @@ from agent_memory.errors import (
     AgentMemoryError,
     AgentMemoryFileNotFoundError,
     FileAlreadyExistsError,
-    FileOperationError,
     PathTraversalError,
 )
 from agent_memory.key import RESERVED, RULES, Key
 from agent_memory_local import _openat2
 from agent_memory_local._descriptor import Descriptor
+from agent_memory_local._failures import Failed
 from agent_memory_local._files import make_ignore_file
 from agent_memory_local._locks import StalePath, close
 from agent_memory_local._modes import NewModes, set_bits
@@ -37,6 +37,7 @@ OPEN_DIRECTORY = _openat2.how(_DIRECTORY)
 OPEN_FILE = _openat2.how(os.O_RDONLY | _FILE)
 OPEN_FILE_TO_CHANGE = _openat2.how(os.O_RDWR | os.O_APPEND | _FILE)
 DIRECTORY_MODE = 0o700
+_NOT_REGULAR = "not a regular file"
 _ABOVE_ROOT = ".."
 """The path under which `Spelling` remembers the directories above the root; no key has this segment."""
 
@@ -207,13 +208,13 @@ class Walker:
             raise
         return self._if_exact(file, directory, path, name, lambda: not_found(key))
 
-    def file_to_change(self, directory: int, key: Key, error: type[FileOperationError]) -> int | None:
+    def file_to_change(self, directory: int, key: Key) -> int | None:
         """Open the key's file for reading and appending; None if it does not exist. The caller closes and checks it.
 
         Raises:
             FileAlreadyExistsError: the name is a directory, or differs from an existing name only by case.
             PathTraversalError: the name is a symbolic link.
-            FileOperationError: of the type ``error``: the name is a special file that cannot be opened.
+            Failed: the name is a special file that cannot be opened.
         """
         path, name = _above(key.storage), on_disk(key.name)
         try:
@@ -223,11 +224,11 @@ class Walker:
             return None
         except IsADirectoryError:
             raise taken_name(key, "directory") from None
-        except OSError as refused:
-            if refused.errno == errno.ELOOP:
+        except OSError as error:
+            if error.errno == errno.ELOOP:
                 raise symlink(key) from None
-            if refused.errno == errno.ENXIO:
-                raise error("not a regular file", path=key.path) from None
+            if error.errno == errno.ENXIO:
+                raise Failed(_NOT_REGULAR) from None
             raise
         return self._if_exact(file, directory, path, name, lambda: taken_name(key, "other_case"))
 
@@ -334,7 +335,7 @@ def symlink(key: Key) -> PathTraversalError:
     return PathTraversalError(RULES["symlink"], "symlink", refused=ascii(key.path), path=key.path)
 
 
-def require_regular(key: Key, found: os.stat_result, error: type[FileOperationError]) -> None:
+def require_regular(key: Key, found: os.stat_result) -> None:
     """Raise unless the status is of a regular file: refuse links, directories, pipes, sockets and devices."""
     if stat.S_ISREG(found.st_mode):
         return
@@ -342,7 +343,7 @@ def require_regular(key: Key, found: os.stat_result, error: type[FileOperationEr
         raise symlink(key)
     if stat.S_ISDIR(found.st_mode):
         raise not_found(key)
-    raise error("not a regular file", path=key.path)
+    raise Failed(_NOT_REGULAR)
 
 
 def _names_between(above: str, below: str) -> list[str]:
