@@ -16,7 +16,7 @@ import pluggy
 from agent_memory.backend import BackendFactory, ETag, hookimpl
 
 __all__ = [
-    "PROJECT", "READING", "WRITING", "AuditCheckpoint", "BackendFactory", "Operation", "OperationKind", "Outcome",
+    "PROJECT", "READING", "WRITING", "BackendFactory", "Operation", "OperationKind", "Outcome",
     "Plugin", "hookimpl", "hookspec",
 ]  # fmt: skip
 
@@ -91,21 +91,6 @@ class Outcome:
     versions_searched: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class AuditCheckpoint:
-    """A position in one writer's chain of the audit log ``log``: record ``seq`` has this hash.
-
-    ``time`` is in POSIX seconds. A copy in a place that the writers of the log cannot change proves all records up to
-    this position.
-    """
-
-    time: float
-    writer: str
-    seq: int
-    hash: str
-    log: str = ""
-
-
 class Plugin:
     """A base class for plugins: the optional attributes and methods beside the hooks, with defaults.
 
@@ -134,9 +119,6 @@ class Plugin:
 
         An implementation must allow a second call.
         """
-
-    def send_checkpoints_to(self, receiver: Callable[[AuditCheckpoint], None]) -> None:
-        """Send checkpoints to one more receiver: the hooks ``agent_memory_audit_checkpoint`` of a new service."""
 
     def use_memories(self, memory_of: Callable[[str | None], Any]) -> None:
         """Receive a function from an agent's id to its `agent_memory.AgentMemory`, for operations of the plugin itself.
@@ -221,13 +203,4 @@ def agent_memory_key_rejected(agent: str | None, text: str, reason: str, actor: 
 
     ``text`` is the name, escaped to ASCII, quoted and cut to 80 characters; ``reason`` is one of
     `agent_memory.key.RULES`.
-    """
-
-
-@hookspec
-def agent_memory_audit_checkpoint(checkpoint: AuditCheckpoint) -> None:
-    """Called when an audit log makes a checkpoint; an implementation stores it in a second place.
-
-    An implementation that raises does not stop the others; failures are handled as in
-    ``agent_memory_after_operation``.
     """

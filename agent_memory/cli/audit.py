@@ -21,11 +21,11 @@ from agent_memory.cli.output import Exit, counted, note, printable, row, show_js
 from agent_memory.cli.presence import require_store
 from agent_memory.cli.settings import Group, Settings, pass_settings
 from agent_memory.errors import AgentMemoryFileNotFoundError
-from agent_memory.hookspecs import READING, AuditCheckpoint, OperationKind
+from agent_memory.hookspecs import READING, OperationKind
 from agent_memory.key import Key
 from agent_memory.key.quoting import field
 from agent_memory.plugins._host_files import open_host_file, read_host_file
-from agent_memory.plugins.checkpoints import checkpoints_in
+from agent_memory.plugins.checkpoints import AuditCheckpoint, checkpoints_in
 
 _NO_LOG: Final = (
     "there is no audit log in this store: a command that changes something creates it, unless --no-audit is given or "

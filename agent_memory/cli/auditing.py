@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
 from agent_memory.audit import LogLocation
 from agent_memory.cli.output import note
 from agent_memory.errors import AgentMemoryError
-from agent_memory.hookspecs import AuditCheckpoint, Operation, Outcome, hookimpl
+from agent_memory.hookspecs import Operation, Outcome, hookimpl
 from agent_memory.plugins.audit import AuditPlugin
+from agent_memory.plugins.checkpoints import CheckpointFile
 from agent_memory.registry import open_backend
 
 _NOT_RECORDED: Final = ("file_not_found", "file_operation", "read", "write", "append")
@@ -27,21 +28,18 @@ class ChangeRecorder:
     """An observer that records changes and refused names in the store's own log. The first record opens the log.
 
     If the log is keyed or cannot be written, a note on stderr says so and the command continues: its change is made.
+    ``checkpoints`` receives the checkpoints of the log.
     """
 
     required = True  # an interrupt during a record does not lose it: the observer is called once more
 
-    def __init__(self, url: str, options: Mapping[str, object]) -> None:
+    def __init__(self, url: str, options: Mapping[str, object], checkpoints: CheckpointFile | None) -> None:
         self._url = url
         self._options = options
-        self._receivers: list[Callable[[AuditCheckpoint], None]] = []
+        self._checkpoints = checkpoints
         self._opening = threading.Lock()
         self._audit: AuditPlugin | None = None
         self._is_off = False
-
-    def send_checkpoints_to(self, receiver: Callable[[AuditCheckpoint], None]) -> None:
-        """Add a receiver of the log's checkpoints: the plugins of one more service."""
-        self._receivers.append(receiver)
 
     @hookimpl
     def agent_memory_after_operation(self, operation: Operation, outcome: Outcome) -> None:
@@ -82,10 +80,7 @@ class ChangeRecorder:
         except BaseException:
             location.store.close()
             raise
-        audit = AuditPlugin(location)
-        for receiver in self._receivers:
-            audit.send_checkpoints_to(receiver)
-        return audit
+        return AuditPlugin(location, checkpoints=self._checkpoints)
 
 
 @contextmanager
@@ -99,13 +94,18 @@ def _telling() -> Iterator[None]:
 
 @contextmanager
 def recording(
-    url: str, options: Mapping[str, object], configured: list[object], *, wanted: bool
+    url: str,
+    options: Mapping[str, object],
+    configured: list[object],
+    checkpoints: CheckpointFile | None,
+    *,
+    wanted: bool,
 ) -> Iterator[list[object]]:
     """The configured plugins, plus a `ChangeRecorder` if it is ``wanted`` and no plugin is an audit log."""
     if not wanted or any(isinstance(plugin, AuditPlugin) for plugin in configured):
         yield configured
         return
-    recorder = ChangeRecorder(url, options)
+    recorder = ChangeRecorder(url, options, checkpoints)
     try:
         yield [*configured, recorder]
     finally:

@@ -24,7 +24,15 @@ from agent_memory.cli.suggesting import SuggestingGroup, near_name
 from agent_memory.errors import AgentMemoryError, AgentMemoryFileNotFoundError
 from agent_memory.hookspecs import Operation, Outcome, hookimpl
 from agent_memory.memory import AgentMemory
-from agent_memory.plugins.configuration import CONFIG_VARIABLE, close, plugins_from
+from agent_memory.plugins.checkpoints import CheckpointFile
+from agent_memory.plugins.configuration import (
+    CHECKPOINT_FILE,
+    CONFIG_VARIABLE,
+    checkpoint_file,
+    close,
+    configuration,
+    plugins_of,
+)
 from agent_memory.registry import open_backend
 from agent_memory.service import AgentMemoryService
 
@@ -63,6 +71,15 @@ class Access(Enum):
     READ = "read"
     CHANGE = "change"
     MAKE = "make"
+
+
+@contextmanager
+def _usage_errors() -> Iterator[None]:
+    """Report a wrong configuration as a wrong use of the command."""
+    try:
+        yield
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
 
 
 @dataclass
@@ -124,20 +141,31 @@ class Settings:
     def recorded(self, url: str, options: Mapping[str, object], access: Access) -> Iterator[list[object]]:
         """The plugins for a store: the configured plugins, and the recorder of changes."""
         wanted = access is not Access.READ and not self.no_audit
-        with self.configured() as configured, recording(url, options, configured, wanted=wanted) as plugins:
+        checkpoints = self._checkpoints()
+        with (
+            self.configured() as configured,
+            recording(url, options, configured, checkpoints, wanted=wanted) as plugins,
+        ):
             yield plugins
 
     @contextmanager
     def configured(self) -> Iterator[list[object]]:
         """The plugins that ``--config`` and the environment enable; they are closed afterwards."""
-        try:
-            plugins = plugins_from(self.config)
-        except ValueError as error:
-            raise click.UsageError(str(error)) from error
+        with _usage_errors():
+            tables = configuration(self.config)
+            if "audit" not in tables:
+                tables.pop(CHECKPOINT_FILE, None)
+            plugins = plugins_of(tables)
         try:
             yield plugins
         finally:
             close(plugins)
+
+    def _checkpoints(self) -> CheckpointFile | None:
+        """The configured file for the checkpoints of the store's own log; None if another log is configured."""
+        with _usage_errors():
+            tables = configuration(self.config)
+            return None if "audit" in tables else checkpoint_file(tables)
 
     @contextmanager
     def memory(self, access: Access) -> Iterator[AgentMemory]:

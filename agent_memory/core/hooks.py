@@ -21,7 +21,7 @@ import pluggy
 from agent_memory.core.in_progress import InProgress
 from agent_memory.core.registration import label, manager_with
 from agent_memory.errors import AgentMemoryError, InvalidPathError, OperationDenied, OutcomeUnknownError
-from agent_memory.hookspecs import AuditCheckpoint, BackendFactory, Operation, Outcome, Plugin
+from agent_memory.hookspecs import BackendFactory, Operation, Outcome, Plugin
 
 SLOW_SECONDS: Final = 1.0
 """Seconds: a plugin that takes longer in one hook is named in the log."""
@@ -49,7 +49,6 @@ class Hooks:
         self._size = _implementations(hook.agent_memory_check_size)
         self._after = _implementations(hook.agent_memory_after_operation)
         self._rejected = _implementations(hook.agent_memory_key_rejected)
-        self._checkpoint = _implementations(hook.agent_memory_audit_checkpoint)
         self.guards = bool(self._before)
         self.see_content = bool(self._filter or self._check)
         by_size = [each.plugin for each in self._size]
@@ -58,8 +57,6 @@ class Hooks:
         self.observers = bool(observers)
         self._listening = [(plugin, _method(plugin, "listening")) for plugin in observers]
         self._plugins = [plugin for _, plugin in self._manager.list_name_plugin()]
-        for plugin in self._plugins:
-            _method(plugin, "send_checkpoints_to")(self.checkpoint)
         with _guard:
             for plugin in self._plugins:
                 users = _users.setdefault(id(plugin), WeakSet())
@@ -132,10 +129,6 @@ class Hooks:
         except OutcomeUnknownError as unreported:
             error.add_note(f"the refusal could not be reported: {unreported}")
 
-    def checkpoint(self, checkpoint: AuditCheckpoint) -> None:
-        """Send a checkpoint of an audit log to every plugin with that hook; errors as `Report`."""
-        Report(self._checkpoint, {"checkpoint": checkpoint})()
-
     def close(self) -> None:
         """Flush the plugins, and close those that no other open service uses and that are not shared.
 
@@ -155,9 +148,7 @@ class Hooks:
                         self.in_progress.refuse_plugins()
 
     def _closing_place(self, plugin: object) -> int:
-        """0 for a plugin that observes nothing, 1 for an observer, 2 for a receiver of checkpoints."""
-        if any(each.plugin is plugin for each in self._checkpoint):
-            return 2
+        """0 for a plugin that observes nothing, 1 for an observer."""
         return int(any(each.plugin is plugin for each in self._after))
 
     def _is_last_user(self, plugin: object) -> bool:

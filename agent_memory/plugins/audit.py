@@ -15,16 +15,17 @@ import time
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar, copy_context
 from multiprocessing.util import Finalize, register_after_fork
-from typing import Final
+from typing import Final, TypeAlias
 
 from agent_memory.audit import Journal, JournalEntry, LogLocation, Position, Record, Salts, log_at, open_log, records
 from agent_memory.audit.log import MAX_BYTES
 from agent_memory.backend.helpers import Uncopied
 from agent_memory.errors import AppendError, OperationDenied
-from agent_memory.hookspecs import READING, AuditCheckpoint, Operation, Outcome, Plugin, hookimpl
+from agent_memory.hookspecs import READING, Operation, Outcome, Plugin, hookimpl
 from agent_memory.key import is_at_or_below
 from agent_memory.plugins._checking import require_whole
 from agent_memory.plugins._host_files import read_host_file
+from agent_memory.plugins.checkpoints import AuditCheckpoint, CheckpointFile
 from agent_memory.runtime.fork import renewed_in_child
 
 FLUSH_SECONDS: Final = 2.0
@@ -34,6 +35,9 @@ MOST_AT_ONCE: Final = 1000
 _LEAST_KEY = 16
 _log = logging.getLogger("agent_memory")
 _MOST_CHARACTERS = 256
+_NAMES = (str, os.PathLike)
+Receiver: TypeAlias = Callable[[AuditCheckpoint], object]
+"""Gets each checkpoint; its result is not used."""
 _sending: ContextVar[tuple[AuditPlugin, ...]] = ContextVar("agent_memory_sending_checkpoints", default=())
 
 
@@ -55,12 +59,15 @@ class AuditPlugin(Plugin, Uncopied):
             a crash. With ``required``, an operation whose intent cannot be written does not happen.
         key: at least 16 bytes; the hashes are HMAC-SHA-256 with it, so a process without this key cannot forge records.
         max_segment_bytes: the size at which the next file begins, ``audit.1.jsonl``.
-        checkpoint_every: the number of records between two checkpoints; a last one is sent at the end. See
-            `agent_memory.plugins.checkpoints`.
+        checkpoints: the receiver of the checkpoints: a file for `agent_memory.plugins.checkpoints.CheckpointFile`, with
+            the same ``required``, or a function, whose exception is an error of this plugin. A
+            `CheckpointFile` is closed with this plugin.
+        checkpoint_every: the number of records between two checkpoints; a last one is sent at the end.
         storage_options: options of the URL's backend.
 
     Raises:
         ValueError: the key is too short, a number is not positive, or the target is a directory.
+        TypeError: ``checkpoints`` is neither the name of a file nor a function.
     """
 
     def __init__(
@@ -71,6 +78,7 @@ class AuditPlugin(Plugin, Uncopied):
         intent: bool = False,
         key: bytes | None = None,
         max_segment_bytes: int = MAX_BYTES,
+        checkpoints: str | os.PathLike[str] | Receiver | None = None,
         checkpoint_every: int = 1000,
         storage_options: Mapping[str, object] | None = None,
     ) -> None:
@@ -81,22 +89,22 @@ class AuditPlugin(Plugin, Uncopied):
         for name, flag in (("required", required), ("intent", intent)):
             if not isinstance(flag, bool):
                 raise ValueError(f"{name} must be true or false, not {flag!r}")
+        if not (checkpoints is None or callable(checkpoints) or isinstance(checkpoints, _NAMES)):
+            raise TypeError(f"checkpoints must be the name of a file or a function, not {checkpoints!r}")
         self.required = required
         self._intent = intent
         self._every = checkpoint_every
         self._location = target if isinstance(target, LogLocation) else log_at(target, storage_options)
         self._salts = Salts(self._location)
         self._journal = Journal(open_log(self._location, max_segment_bytes), key, self._send_late)
-        self._receivers: list[Callable[[AuditCheckpoint], None]] = []
+        self._receive: Receiver | None = (
+            CheckpointFile(checkpoints, required=required) if isinstance(checkpoints, _NAMES) else checkpoints
+        )
         self._sends = threading.RLock()  # reentrant: a signal handler may run an audited operation
         self._checkpointed: Position | None = None
         self._mine = threading.local()
         self._closed = False
         _open.add(self)
-
-    def send_checkpoints_to(self, receiver: Callable[[AuditCheckpoint], None]) -> None:
-        """Add a receiver of checkpoints; each service with this plugin adds one for its other plugins."""
-        self._receivers.append(receiver)
 
     @hookimpl
     def agent_memory_before_operation(self, operation: Operation) -> None:
@@ -163,6 +171,8 @@ class AuditPlugin(Plugin, Uncopied):
         self._journal.close()
         _open.discard(self)
         self._location.store.close()
+        if isinstance(self._receive, CheckpointFile):
+            self._receive.close()
 
     def _begin_in_child(self) -> None:
         self._sends = threading.RLock()  # the child does not have the thread that may have held the old lock
@@ -206,8 +216,8 @@ class AuditPlugin(Plugin, Uncopied):
 
     def _send_checkpoint(self, least: int) -> None:
         """Send a checkpoint if at least ``least`` records were written since the last one."""
-        if self in _sending.get():
-            return  # a receiver of a checkpoint runs an audited operation
+        if self._receive is None or self in _sending.get():
+            return  # no receiver, or the receiver runs an audited operation
         if self._unsent() >= least:
             with self._sends:
                 if self._unsent() >= least:  # another thread may have sent one while this one waited for the lock
@@ -222,12 +232,10 @@ class AuditPlugin(Plugin, Uncopied):
 
     def _send(self) -> None:
         position = self._journal.written
-        if position is None:
+        if position is None or self._receive is None:
             return
         _sending.set((*_sending.get(), self))
-        checkpoint = AuditCheckpoint(time.time(), *position, self._journal.identity)
-        for receive in self._receivers:
-            receive(checkpoint)
+        self._receive(AuditCheckpoint(time.time(), *position, self._journal.identity))
         self._checkpointed = position
 
 
@@ -238,6 +246,7 @@ def from_configuration(
     required: bool = False,
     intent: bool = False,
     max_segment_bytes: int = MAX_BYTES,
+    checkpoints: str | Receiver | None = None,
     checkpoint_every: int = 1000,
     storage_options: Mapping[str, object] | None = None,
 ) -> AuditPlugin:
@@ -256,6 +265,7 @@ def from_configuration(
         intent=intent,
         key=key,
         max_segment_bytes=max_segment_bytes,
+        checkpoints=checkpoints,
         checkpoint_every=checkpoint_every,
         storage_options=storage_options,
     )

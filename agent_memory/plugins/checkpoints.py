@@ -1,6 +1,7 @@
-"""Receivers of audit checkpoints: a file, or the standard library's logging.
+"""Checkpoints of an audit log, and their receivers: a file, or the standard library's logging.
 
-A checkpoint protects a log only if a process that can write the log cannot write to the place of the checkpoint.
+`agent_memory.plugins.audit.AuditPlugin` sends them. A checkpoint protects a log only if a process that can write the
+log cannot write to the place of the checkpoint.
 """
 
 from __future__ import annotations
@@ -9,26 +10,41 @@ import json
 import logging
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from agent_memory.core import flows
 from agent_memory.core.blocking import BlockingStore
 from agent_memory.core.stored_facts import count, fields_of, seconds, text
-from agent_memory.hookspecs import AuditCheckpoint, Plugin, hookimpl
+from agent_memory.errors import AgentMemoryError
 from agent_memory.key import Key
 from agent_memory.registry import open_backend
 
 _log = logging.getLogger("agent_memory.audit")
 
 
-class CheckpointFile(Plugin):
-    """Appends each checkpoint durably to a file, as a JSON line.
+@dataclass(frozen=True, slots=True)
+class AuditCheckpoint:
+    """A position in one writer's chain of the audit log ``log``: record ``seq`` has this hash.
+
+    ``time`` is in POSIX seconds. A copy in a place that the writers of the log cannot change proves all records up to
+    this position.
+    """
+
+    time: float
+    writer: str
+    seq: int
+    hash: str
+    log: str = ""
+
+
+class CheckpointFile:
+    """A receiver that appends each checkpoint durably to a file, as a JSON line.
 
     Args:
         path: the file, whose name must follow the key grammar.
-        required: whether the caller gets an error if a checkpoint could not be written.
+        required: whether a checkpoint that cannot be written is an error of the audit log; otherwise it is logged.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, required: bool = False) -> None:
@@ -37,25 +53,25 @@ class CheckpointFile(Plugin):
         self._key = Key.tree().join(file.name)
         self._store = BlockingStore(open_backend(file.parent))
 
-    @hookimpl
-    def agent_memory_audit_checkpoint(self, checkpoint: AuditCheckpoint) -> None:
+    def __call__(self, checkpoint: AuditCheckpoint) -> None:
         """Append the checkpoint to the file."""
         line = json.dumps(asdict(checkpoint)).encode() + b"\n"
-        self._store.run(flows.append, self._key, line, separator=b"\n")
+        try:
+            self._store.run(flows.append, self._key, line, separator=b"\n")
+        except AgentMemoryError:
+            if self.required:
+                raise
+            _log.exception("a checkpoint could not be written")
 
     def close(self) -> None:
         """Close the file's backend."""
         self._store.close()
 
 
-class CheckpointLogger(Plugin):
-    """Logs each checkpoint at INFO on the logger ``agent_memory.audit``; a handler may send it to another machine."""
-
-    @hookimpl
-    def agent_memory_audit_checkpoint(self, checkpoint: AuditCheckpoint) -> None:
-        """Log the checkpoint."""
-        facts = (checkpoint.writer, checkpoint.seq, checkpoint.hash, checkpoint.log)
-        _log.info("checkpoint writer=%s seq=%d hash=%s log=%s", *facts)
+def log_checkpoint(checkpoint: AuditCheckpoint) -> None:
+    """Log a checkpoint at INFO on the logger ``agent_memory.audit``; a handler may send it to another machine."""
+    facts = (checkpoint.writer, checkpoint.seq, checkpoint.hash, checkpoint.log)
+    _log.info("checkpoint writer=%s seq=%d hash=%s log=%s", *facts)
 
 
 def checkpoints_in(data: bytes) -> Iterator[AuditCheckpoint]:

@@ -15,14 +15,19 @@ import os
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from agent_memory.core.hooks import attempt
 from agent_memory.core.registration import manager_with
 from agent_memory.errors import AgentMemoryError
 from agent_memory.plugins._host_files import read_host_file
+from agent_memory.plugins.checkpoints import CheckpointFile
 
 GROUP: Final = "agent_memory.plugins"
+CHECKPOINT_FILE: Final = "checkpoint-file"
+"""The table of the file that receives the checkpoints of ``[plugins.audit]``; it enables no plugin."""
+_LOG: Final = "audit"
+T = TypeVar("T")
 CONFIG_VARIABLE: Final = "AGENT_MEMORY_CONFIG"
 PLUGINS_VARIABLE: Final = "AGENT_MEMORY_PLUGINS"
 _BY_NAME: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -77,12 +82,31 @@ def plugins_of(tables: Mapping[str, Mapping[str, Any]]) -> list[Any]:
     """Make the plugins of a configuration's tables, in their order; errors as `plugins_from`."""
     plugins: list[Any] = []
     try:
-        for name, options in tables.items():
+        for name, options in _with_checkpoints(tables).items():
             plugins.append(made(name, options))
     except BaseException:
         close(plugins)
         raise
     return plugins
+
+
+def _with_checkpoints(tables: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Mapping[str, Any]]:
+    """Make the file of checkpoints an option of the audit log."""
+    if (receiver := checkpoint_file(tables)) is None:
+        return tables
+    log = tables.get(_LOG)
+    if log is None:
+        raise ValueError(f"[plugins.{CHECKPOINT_FILE}] gets the checkpoints of [plugins.{_LOG}], which is not enabled")
+    if "checkpoints" in log:
+        raise ValueError(f"[plugins.{_LOG}] has checkpoints, [plugins.{CHECKPOINT_FILE}] is a second file: keep one")
+    others = {name: options for name, options in tables.items() if name != CHECKPOINT_FILE}
+    return {**others, _LOG: {**log, "checkpoints": receiver}}
+
+
+def checkpoint_file(tables: Mapping[str, Mapping[str, Any]]) -> CheckpointFile | None:
+    """Make the receiver of the table ``[plugins.checkpoint-file]``, if there is one; errors as `plugins_from`."""
+    options = tables.get(CHECKPOINT_FILE)
+    return None if options is None else _called(CHECKPOINT_FILE, CheckpointFile, options)
 
 
 def close(plugins: Iterable[object]) -> None:
@@ -103,9 +127,20 @@ def made(name: str, options: Mapping[str, Any]) -> object:
         factory = found[0].point.load()
     except Exception as error:
         raise ValueError(f"the plugin {name!r} of {found[0].package} does not load: {error}") from error
+    plugin: object = _called(name, factory, options)
+    try:
+        manager_with([plugin])
+    except Exception as error:
+        close([plugin])
+        raise ValueError(f"[plugins.{name}]: {error}") from error
+    return plugin
+
+
+def _called(name: str, factory: Callable[..., T], options: Mapping[str, Any]) -> T:
+    """Call a factory with the options of a table; its errors name the table."""
     try:
         _check_names(factory, options)
-        plugin: object = factory(**options)
+        return factory(**options)
     except AgentMemoryError as error:
         error.args = (f"[plugins.{name}]: {error}", *error.args[1:])
         if isinstance(error, ImportError):
@@ -115,12 +150,6 @@ def made(name: str, options: Mapping[str, Any]) -> object:
         raise ValueError(f"[plugins.{name}]: {error}") from error
     except Exception as error:
         raise ValueError(f"[plugins.{name}]: {type(error).__name__}: {error}") from error
-    try:
-        manager_with([plugin])
-    except Exception as error:
-        close([plugin])
-        raise ValueError(f"[plugins.{name}]: {error}") from error
-    return plugin
 
 
 def _check_names(factory: Callable[..., object], options: Mapping[str, Any]) -> None:

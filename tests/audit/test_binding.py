@@ -13,7 +13,7 @@ import pytest
 from agent_memory import AgentMemoryService
 from agent_memory.audit import Finding, Salts, log_at, verify
 from agent_memory.plugins.audit import AuditPlugin
-from agent_memory.plugins.checkpoints import CheckpointFile, checkpoints_in
+from agent_memory.plugins.checkpoints import checkpoints_in
 from tests.support.servers import S3Server
 
 KEY = b"sixteen bytes or more"
@@ -21,15 +21,11 @@ KEY = b"sixteen bytes or more"
 
 def written(target: Path, agents: tuple[str, ...] = ("bob",), heads: Path | None = None, segment: int = 10**6) -> None:
     """Write a few records to a keyed log with a new writer."""
-    plugins: list[object] = [AuditPlugin(target, required=True, key=KEY, max_segment_bytes=segment)]
-    if heads:
-        plugins.append(CheckpointFile(heads))
-    with AgentMemoryService("memory://binding", plugins=plugins) as service:
+    audit = AuditPlugin(target, required=True, key=KEY, max_segment_bytes=segment, checkpoints=heads)
+    with audit, AgentMemoryService("memory://binding", plugins=[audit]) as service:
         for agent in agents:
             for turn in range(3):
                 service.write_memory_file(agent, "a.md", f"{turn}")
-    assert isinstance(plugins[0], AuditPlugin)
-    plugins[0].close()
 
 
 def found(target: Path, *, identity: str | None = None, salts: bool = True) -> list[Finding]:

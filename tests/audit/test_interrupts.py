@@ -15,8 +15,8 @@ import pytest
 
 from agent_memory import AgentMemory, AgentMemoryService
 from agent_memory.audit import log_at, verify
-from agent_memory.hookspecs import AuditCheckpoint, hookimpl
 from agent_memory.plugins.audit import AuditPlugin
+from agent_memory.plugins.checkpoints import AuditCheckpoint
 from tests.faults.interrupts import count_places, interrupted_at
 
 pytestmark = pytest.mark.filterwarnings(  # Python prints and ignores an interrupt in `__del__`
@@ -30,13 +30,12 @@ CHANGES: dict[str, Callable[[AgentMemory, str], object]] = {
 
 
 class Heads:
-    """A plugin that collects checkpoints."""
+    """A receiver that collects checkpoints."""
 
     def __init__(self) -> None:
         self.anchors: dict[tuple[str, int], str] = {}
 
-    @hookimpl
-    def agent_memory_audit_checkpoint(self, checkpoint: AuditCheckpoint) -> None:
+    def __call__(self, checkpoint: AuditCheckpoint) -> None:
         self.anchors[checkpoint.writer, checkpoint.seq] = checkpoint.hash
 
 
@@ -47,8 +46,10 @@ every_place = pytest.mark.parametrize("step", [11, pytest.param(1, marks=pytest.
 def audited(directory: Path, heads: Heads, *, required: bool = False, intent: bool = False) -> Iterator[AgentMemory]:
     """One agent's memory whose operations are recorded, with a checkpoint after each."""
     with (
-        AuditPlugin(directory / "audit.jsonl", checkpoint_every=1, required=required, intent=intent) as audit,
-        AgentMemoryService(directory / "root", plugins=[audit, heads]) as service,
+        AuditPlugin(
+            directory / "audit.jsonl", checkpoints=heads, checkpoint_every=1, required=required, intent=intent
+        ) as audit,
+        AgentMemoryService(directory / "root", plugins=[audit]) as service,
     ):
         yield service.agent("bob")
 
@@ -127,6 +128,7 @@ _WORKER = """
 import itertools, os, signal, sys, time
 from agent_memory import AgentMemoryService
 from agent_memory.plugins.audit import AuditPlugin
+from agent_memory.plugins.checkpoints import AuditCheckpoint
 
 log, root, seconds, does = sys.argv[1:]
 audit = AuditPlugin(log, required=True)

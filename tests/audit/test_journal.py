@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import logging
 import multiprocessing
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,10 @@ from agent_memory import AgentMemoryService, AsyncAgentMemoryService, OutcomeUnk
 from agent_memory.audit import Journal, JournalEntry, Verdict, log_at, verify
 from agent_memory.audit import journal as journal_module
 from agent_memory.audit.log import MAX_BYTES, LogBatch
-from agent_memory.errors import AppendError
-from agent_memory.hookspecs import AuditCheckpoint, hookimpl
+from agent_memory.errors import AppendError, FileAlreadyExistsError
 from agent_memory.plugins import audit as audit_module
-from agent_memory.plugins.audit import AuditPlugin
-from agent_memory.plugins.checkpoints import CheckpointFile, CheckpointLogger, checkpoints_in
+from agent_memory.plugins.audit import AuditPlugin, Receiver
+from agent_memory.plugins.checkpoints import AuditCheckpoint, CheckpointFile, checkpoints_in, log_checkpoint
 from tests.support.servers import S3Server
 
 
@@ -271,25 +271,25 @@ def test_checkpoints_are_sent_after_a_number_of_records_and_at_the_end(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "agent_memory.audit")
-    heads = CheckpointFile(tmp_path / "elsewhere" / "heads.jsonl")
+    heads, log = tmp_path / "elsewhere" / "heads.jsonl", tmp_path / "audit.jsonl"
     with (
-        AuditPlugin(tmp_path / "audit.jsonl", required=True, checkpoint_every=4) as audit,
-        AgentMemoryService("memory://", plugins=[audit, heads, CheckpointLogger()]) as service,
+        AuditPlugin(log, required=True, checkpoints=heads, checkpoint_every=4) as audit,
+        AuditPlugin(tmp_path / "other.jsonl", required=True, checkpoints=log_checkpoint, checkpoint_every=4) as logged,
+        AgentMemoryService("memory://", plugins=[audit, logged]) as service,
     ):
         for turn in range(9):
             service.append_to_memory_file("bob", "log.md", f"{turn}\n")
-    heads.close()
     found = list(checkpoints_in((tmp_path / "elsewhere" / "heads.jsonl").read_bytes()))
     assert [checkpoint.seq for checkpoint in found] == [4, 8, 10]
-    assert f"checkpoint writer={found[0].writer} seq=4 hash={found[0].hash}" in caplog.text
+    assert [int(found) for found in re.findall(r"checkpoint writer=\w+ seq=(\d+) hash=", caplog.text)] == [4, 8, 10]
 
 
 @contextmanager
-def audited(directory: Path, receiver: object, every: int) -> Iterator[AgentMemoryService]:
+def audited(directory: Path, receiver: Receiver | Path, every: int) -> Iterator[AgentMemoryService]:
     """A service with a required audit, and a receiver of its checkpoints."""
     with (
-        AuditPlugin(directory / "audit.jsonl", required=True, checkpoint_every=every) as audit,
-        AgentMemoryService("memory://", plugins=[audit, receiver]) as service,
+        AuditPlugin(directory / "audit.jsonl", required=True, checkpoints=receiver, checkpoint_every=every) as audit,
+        AgentMemoryService("memory://", plugins=[audit]) as service,
     ):
         yield service
 
@@ -301,8 +301,7 @@ class Busy:
         self.found: list[int] = []
         self.service: AgentMemoryService | None = None
 
-    @hookimpl
-    def agent_memory_audit_checkpoint(self, checkpoint: AuditCheckpoint) -> None:
+    def __call__(self, checkpoint: AuditCheckpoint) -> None:
         assert self.service
         self.service.append_to_memory_file("bob", "checkpoints.md", f"{checkpoint.seq}\n")
         self.found.append(checkpoint.seq)
@@ -320,9 +319,8 @@ def test_a_receiver_of_checkpoints_may_make_audited_calls(tmp_path: Path) -> Non
 
 
 def test_a_checkpoint_covers_every_record_when_its_call_returns(tmp_path: Path) -> None:
-    heads = CheckpointFile(tmp_path / "heads.jsonl", required=True)
     unanchored: list[object] = []
-    with audited(tmp_path, heads, every=1) as service:
+    with audited(tmp_path, tmp_path / "heads.jsonl", every=1) as service:
         barrier = threading.Barrier(4)
 
         def work(number: int) -> None:
@@ -340,21 +338,17 @@ def test_a_checkpoint_covers_every_record_when_its_call_returns(tmp_path: Path) 
             thread.start()
         for thread in threads:
             thread.join(60)
-    heads.close()
     found = [each.seq for each in checkpoints_in((tmp_path / "heads.jsonl").read_bytes())]
     assert unanchored == []
     assert found == sorted(set(found))
 
 
 class FailsOnce:
-    required = True
-
     def __init__(self) -> None:
         self.found: list[int] = []
         self.failed = False
 
-    @hookimpl
-    def agent_memory_audit_checkpoint(self, checkpoint: AuditCheckpoint) -> None:
+    def __call__(self, checkpoint: AuditCheckpoint) -> None:
         if not self.failed:
             self.failed = True
             raise OSError("not reachable")
@@ -369,22 +363,28 @@ def test_a_checkpoint_whose_receiver_failed_is_sent_again(tmp_path: Path) -> Non
     assert receiver.found == [2]
 
 
-class Broken:
-    required = True
-
-    @hookimpl
-    def agent_memory_audit_checkpoint(self, checkpoint: AuditCheckpoint) -> None:  # noqa: ARG002 - the hook's
-        raise ValueError("nowhere to put it")
-
-
-def test_a_required_checkpoint_that_fails_raises_an_error(tmp_path: Path) -> None:
-    with (
-        AuditPlugin(tmp_path / "audit.jsonl", required=True, checkpoint_every=2) as audit,
-        AgentMemoryService("memory://", plugins=[audit, Broken()]) as service,
-    ):
-        with pytest.raises(OutcomeUnknownError):
+def test_a_checkpoint_that_cannot_be_written_is_an_error_of_a_required_log_and_logged_otherwise(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "heads" / "file").mkdir(parents=True)  # a directory in the place of the file
+    (tmp_path / "heads" / "file" / "x").write_text("")
+    for number, required in enumerate((True, False)):
+        receiver = CheckpointFile(tmp_path / "heads" / "file", required=required)
+        with (
+            pytest.raises(FileAlreadyExistsError) if required else nullcontext(),
+            AuditPlugin(tmp_path / f"{number}.jsonl", required=True, checkpoints=receiver, checkpoint_every=2) as audit,
+            AgentMemoryService("memory://", plugins=[audit]) as service,
+            pytest.raises(OutcomeUnknownError) if required else nullcontext(),
+        ):
             service.append_to_memory_file("bob", "log.md", "x\n")
-        audit._receivers.clear()
+    assert "a checkpoint could not be written" in caplog.text
+    assert verify(log_at(tmp_path / "1.jsonl")).records == 2
+
+
+@pytest.mark.parametrize("receiver", [1, b"heads.jsonl", ["heads.jsonl"]])
+def test_a_receiver_that_is_no_file_and_no_function_is_refused(tmp_path: Path, receiver: Any) -> None:
+    with pytest.raises(TypeError, match="the name of a file or a function"):
+        AuditPlugin(tmp_path / "audit.jsonl", checkpoints=receiver)
 
 
 @pytest.mark.parametrize(

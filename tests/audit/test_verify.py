@@ -17,7 +17,7 @@ import pytest
 from agent_memory import AgentMemoryService
 from agent_memory.audit import Finding, Verifier, encode, head, log_at, verify
 from agent_memory.plugins.audit import AuditPlugin
-from agent_memory.plugins.checkpoints import CheckpointFile, checkpoints_in
+from agent_memory.plugins.checkpoints import checkpoints_in
 
 WRITERS, OPERATIONS = 3, 6
 Anchors = dict[tuple[str, int], str]
@@ -28,10 +28,12 @@ def written(directory: Path, *, key: bytes | None = None, checkpoint_every: int 
     """The lines of a real log of alternating writers, and its checkpoints."""
     services, audits = [], []
     for number in range(WRITERS):
-        heads = CheckpointFile(directory / f"heads-{number}.jsonl")
-        audit = AuditPlugin(directory / "audit.jsonl", required=True, key=key, checkpoint_every=checkpoint_every)
+        audit = AuditPlugin(
+            directory / "audit.jsonl", required=True, key=key,
+            checkpoints=directory / f"heads-{number}.jsonl", checkpoint_every=checkpoint_every,
+        )  # fmt: skip
         audits.append(audit)
-        services.append(AgentMemoryService("memory://verify", plugins=[audit, heads], actor=f"actor {number}"))
+        services.append(AgentMemoryService("memory://verify", plugins=[audit], actor=f"actor {number}"))
     for turn in range(OPERATIONS):
         for service in services:
             service.write_memory_file("bob", "日記.md", f"{turn}")

@@ -11,7 +11,6 @@ from click.testing import Result
 
 from agent_memory import AgentMemoryFileNotFoundError, AgentMemoryService, OperationDenied
 from agent_memory.plugins.audit import AuditPlugin
-from agent_memory.plugins.checkpoints import CheckpointFile
 from agent_memory.plugins.readonly import ReadOnlyPlugin
 from tests.cli.commands import rows
 
@@ -21,10 +20,9 @@ Run = Callable[..., Result]
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
     """The log of a service with a few operations, with checkpoints beside it; the store is ``store``."""
-    heads = CheckpointFile(tmp_path / "heads.jsonl")
     with (
-        AuditPlugin(tmp_path / "audit.jsonl") as audit,
-        AgentMemoryService(tmp_path / "store", plugins=[audit, heads], actor="ops") as service,
+        AuditPlugin(tmp_path / "audit.jsonl", checkpoints=tmp_path / "heads.jsonl") as audit,
+        AgentMemoryService(tmp_path / "store", plugins=[audit], actor="ops") as service,
     ):
         bob = service.agent("bob").acting_as("bob's model")
         bob.write("notes/a.md", "one")
@@ -58,9 +56,9 @@ def test_verify_reports_a_manipulation_with_its_line(run: Run, log: Path) -> Non
 def test_verify_separates_the_checkpoints_of_several_logs_in_one_file(run: Run, tmp_path: Path) -> None:
     for _ in range(2):
         with (
-            AuditPlugin(tmp_path / "a.jsonl") as first,
-            AuditPlugin(tmp_path / "b.jsonl") as second,
-            AgentMemoryService("memory://", plugins=[first, second, CheckpointFile("heads.jsonl")]) as service,
+            AuditPlugin(tmp_path / "a.jsonl", checkpoints="heads.jsonl") as first,
+            AuditPlugin(tmp_path / "b.jsonl", checkpoints="heads.jsonl") as second,
+            AgentMemoryService("memory://", plugins=[first, second]) as service,
         ):
             service.write_memory_file("bob", "a.md", "x")
     whole = Path("b.jsonl").read_bytes().splitlines(keepends=True)

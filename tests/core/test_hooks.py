@@ -1016,7 +1016,6 @@ def test_the_hooks_and_their_arguments_are_the_documented_ones() -> None:
         "agent_memory_check_size": ["operation", "size"],
         "agent_memory_after_operation": ["operation", "outcome"],
         "agent_memory_key_rejected": ["agent", "text", "reason", "actor"],
-        "agent_memory_audit_checkpoint": ["checkpoint"],
     }
     assert all(inspect.getdoc(spec) for spec in specs.values())
 

@@ -31,15 +31,11 @@ VERBS = [
     "write",
     "delete",
     "list",
-    "read_with_origin",
-    "write_with_origin",
     "append",
-    "append_with_origin",
     "erase",
     "erase_earlier",
     "delete_tree",
     "write_in_parts",
-    "write_in_parts_with_origin",
     "move_file",
     "move_tree",
 ]
@@ -80,8 +76,7 @@ def _failing(verb: str) -> Callable[..., Any]:
 
 
 for _verb in VERBS:
-    if hasattr(MemoryBackend, _verb):
-        setattr(Faulty, _verb, _failing(_verb))
+    setattr(Faulty, _verb, _failing(_verb))
 
 
 def marked(memory: AgentMemory) -> object:

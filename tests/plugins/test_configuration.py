@@ -12,6 +12,7 @@ import pytest
 from agent_memory import AgentMemoryError, AgentMemoryService, OperationDenied, hookimpl
 from agent_memory.plugins import configuration as module
 from agent_memory.plugins.audit import AuditPlugin
+from agent_memory.plugins.checkpoints import checkpoints_in
 from agent_memory.plugins.configuration import close, configuration, installed_plugins, plugins_from
 from agent_memory.plugins.limits import LimitsPlugin
 from agent_memory.plugins.readonly import ReadOnlyPlugin
@@ -66,13 +67,13 @@ def test_a_configuration_file_that_is_not_named_enables_nothing() -> None:
 
 def test_the_environment_names_the_file_and_overrides_its_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(module.CONFIG_VARIABLE, str(written(TOML)))
-    monkeypatch.setenv(module.PLUGINS_VARIABLE, json.dumps({"limits": {"max_file_bytes": 20}, "checkpoint-logger": {}}))
+    monkeypatch.setenv(module.PLUGINS_VARIABLE, json.dumps({"limits": {"max_file_bytes": 20}, "expiry": {}}))
     tables = configuration()
-    assert list(tables) == ["readonly", "limits", "audit", "checkpoint-logger"]
+    assert list(tables) == ["readonly", "limits", "audit", "expiry"]
     assert tables["limits"] == {"max_file_bytes": 20}
     other = Path("other.toml")
     other.write_text("[plugins.redaction]\n")
-    assert list(configuration(other)) == ["redaction", "limits", "checkpoint-logger"]
+    assert list(configuration(other)) == ["redaction", "limits", "expiry"]
 
 
 @pytest.mark.parametrize(
@@ -219,3 +220,23 @@ def test_a_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
     file = tmp_path / "agent-memory.toml"
     file.write_bytes(b"\xef\xbb\xbf[plugins.logging]\r\n")
     assert configuration(file) == {"logging": {}}
+
+
+def test_the_file_of_checkpoints_receives_those_of_the_configured_log(tmp_path: Path) -> None:
+    table = f"[plugins.checkpoint-file]\npath = '{tmp_path}/heads.jsonl'\n"
+    log = f"[plugins.audit]\ntarget = '{tmp_path}/audit.jsonl'\nrequired = true\n"
+    with AgentMemoryService("memory://", plugins=plugins_from(written(table + log))) as service:
+        service.write_memory_file("bob", "a.md", "x")
+    assert [each.seq for each in checkpoints_in((tmp_path / "heads.jsonl").read_bytes())] == [2]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", r"\[plugins.audit\], which is not enabled"),
+        ("[plugins.audit]\ntarget = 'a.jsonl'\ncheckpoints = 'b.jsonl'\n", "keep one"),
+    ],
+)
+def test_a_file_of_checkpoints_without_one_log_of_its_own_is_refused(text: str, told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        plugins_from(written(f"[plugins.checkpoint-file]\npath = 'heads.jsonl'\n{text}"))
