@@ -23,6 +23,7 @@ from agent_memory.key.quoting import field
 from agent_memory.memory import AgentMemory, TreeResult
 from agent_memory.plugins._host_files import read_host_file
 from agent_memory.plugins.audit import AuditPlugin
+from agent_memory.plugins.checkpoints import CheckpointFile
 
 
 @dataclass(frozen=True)
@@ -85,25 +86,25 @@ def _audits(
     with ExitStack() as stack:
         audits: list[AuditPlugin] = []
         if target is not None:
-            audits.append(stack.enter_context(_opened(location_of(settings, target), key_file)))
+            audits.append(stack.enter_context(_opened(location_of(settings, target), key_file, settings.checkpoints())))
         own = location_of(settings, None)
         stack.callback(own.store.close)
         is_keyed = own.is_keyed()
         is_there = is_keyed is not None or Salts(own).known_commitment(settings.agent) is not None
         if is_there or not (audits or configured or settings.no_audit):
             key = key_file if is_keyed or target is None else None
-            audits.append(stack.enter_context(_opened(own, key)))
+            audits.append(stack.enter_context(_opened(own, key, settings.checkpoints())))
         if not (audits or configured):
             note("no audit log here, so no receipt; --log selects another log")
         yield audits
 
 
-def _opened(location: LogLocation, key_file: Path | None) -> AuditPlugin:
+def _opened(location: LogLocation, key_file: Path | None, checkpoints: CheckpointFile | None) -> AuditPlugin:
     key = read_host_file(key_file) if key_file else None
     try:
         if (is_keyed := location.is_keyed()) is not None and is_keyed != (key is not None):
             raise click.UsageError(f"the log's records are {'keyed: give the --key-file' if is_keyed else 'not keyed'}")
-        return AuditPlugin(location, required=True, key=key)
+        return AuditPlugin(location, required=True, key=key, checkpoints=checkpoints)
     except BaseException as error:
         location.store.close()
         if isinstance(error, ValueError) and not isinstance(error, AgentMemoryError):

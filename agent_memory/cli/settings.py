@@ -141,10 +141,9 @@ class Settings:
     def recorded(self, url: str, options: Mapping[str, object], access: Access) -> Iterator[list[object]]:
         """The plugins for a store: the configured plugins, and the recorder of changes."""
         wanted = access is not Access.READ and not self.no_audit
-        checkpoints = self._checkpoints()
         with (
             self.configured() as configured,
-            recording(url, options, configured, checkpoints, wanted=wanted) as plugins,
+            recording(url, options, configured, self.checkpoints(), wanted=wanted) as plugins,
         ):
             yield plugins
 
@@ -161,11 +160,10 @@ class Settings:
         finally:
             close(plugins)
 
-    def _checkpoints(self) -> CheckpointFile | None:
-        """The configured file for the checkpoints of the store's own log; None if another log is configured."""
+    def checkpoints(self) -> CheckpointFile | None:
+        """A receiver for the checkpoints of a log that the configuration does not enable, if it names a file."""
         with _usage_errors():
-            tables = configuration(self.config)
-            return None if "audit" in tables else checkpoint_file(tables)
+            return checkpoint_file(configuration(self.config))
 
     @contextmanager
     def memory(self, access: Access) -> Iterator[AgentMemory]:

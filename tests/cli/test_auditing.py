@@ -110,6 +110,9 @@ def test_a_configured_checkpoint_file_gets_the_checkpoints_of_the_stores_log(
     assert run("write", "a.md", "x").exit_code == 0
     result = run("audit", "verify", "--checkpoints", "heads.jsonl")
     assert (result.exit_code, result.stdout) == (0, "2 records of 1 writer: nothing found\n")
+    assert run("forget", "a.md", "--yes").exit_code == 0
+    result = run("audit", "verify", "--checkpoints", "heads.jsonl")
+    assert (result.exit_code, result.stdout) == (0, "4 records of 2 writers: nothing found\n")
 
 
 def test_the_command_line_does_not_change_a_keyed_log(run: Run, tmp_path: Path) -> None:
