@@ -146,6 +146,7 @@ class Backend(_Common):
         Raises:
             FileAlreadyExistsError: ``ABSENT`` and the file exists; or the name is a directory, or lies
                 below a file.
+            AgentMemoryFileNotFoundError: ``PRESENT``, and no file has this name.
             ConflictError: ``when`` is an etag and the file is in another state or is gone.
             WriteError: the storage failed; the old state is intact.
             OutcomeUnknownError: the reply was lost, and the outcome could not be determined.

@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from agent_memory.backend import ABSENT, ANY, Backend, ETag, Parts, WritesInParts, WriteWhen
+from agent_memory.backend import ABSENT, ANY, PRESENT, Backend, ETag, Parts, WritesInParts, WriteWhen
 from agent_memory.core import part_flows
 from agent_memory.core.flows import as_another_process, moves_files, writes_in_parts
 from agent_memory.errors import (
@@ -132,6 +132,27 @@ class PartsContract(_PartsBase):
             begun.complete()
         begun.abort()
         assert (in_parts.store.holds("a"), in_parts.store.holds("b")) == (b"old", b"theirs")
+
+    def test_a_write_in_parts_on_present_replaces_a_file_and_creates_none(self, in_parts: _Writing) -> None:
+        store = in_parts.store
+        try:
+            with pytest.raises(AgentMemoryFileNotFoundError):
+                in_parts.write("a", b"new", PRESENT)
+        except UnsupportedOperationError as error:
+            pytest.skip(str(error))
+        store.write("a", b"old")
+        begun = in_parts.begin("a", 3, PRESENT)
+        begun.add(b"new")
+        store.write("a", b"theirs")
+        begun.complete()
+        assert store.holds("a") == b"new"
+        begun = in_parts.begin("a", 5, PRESENT)
+        begun.add(b"later")
+        store.delete("a")
+        with pytest.raises(AgentMemoryFileNotFoundError):
+            begun.complete()
+        begun.abort()
+        assert store.holds("a") is None
 
     def test_a_write_in_parts_on_a_version_replaces_no_other(self, in_parts: _Writing) -> None:
         store = in_parts.store

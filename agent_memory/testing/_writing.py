@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent_memory.backend import ABSENT, ANY, Capabilities, ETag, WriteWhen
+from agent_memory.backend import ABSENT, ANY, PRESENT, Capabilities, ETag, WriteWhen
 from agent_memory.backend.helpers import content_etag
 from agent_memory.errors import (
     AgentMemoryFileNotFoundError,
@@ -75,6 +75,21 @@ class WritingContract(ContractBase):
         etag = comparing.write("dir/file", b"5", comparing.read("dir/file").etag)
         assert comparing.read("dir/file").etag == etag
         assert comparing.holds("dir/file") == b"5"
+
+    @pytest.mark.parametrize("name", ["missing", "dir/missing", "new/dir/missing", "dir", "dir/file/below"])
+    def test_a_write_on_present_creates_no_file(self, comparing: ContractStore, name: str) -> None:
+        comparing.write("dir/file", b"x")
+        with pytest.raises((AgentMemoryFileNotFoundError, FileAlreadyExistsError)):
+            comparing.write(name, b"x", PRESENT)
+        assert comparing.names() == ("dir/file",)
+        assert comparing.level() == ([], ["dir"])
+
+    @pytest.mark.parametrize("old", [b"old", b"new", b""])
+    def test_a_write_on_present_replaces_any_state(self, comparing: ContractStore, old: bytes) -> None:
+        comparing.write("dir/file", old)
+        etag = comparing.write("dir/file", b"new", PRESENT)
+        assert comparing.read("dir/file").etag == etag
+        assert comparing.holds("dir/file") == b"new"
 
     def test_a_write_on_a_stale_version_is_a_conflict(self, comparing: ContractStore) -> None:
         stale = comparing.write("file", b"first")

@@ -29,7 +29,7 @@ from agent_memory.backend import (
     Snapshot,
     WriteWhen,
 )
-from agent_memory.backend.helpers import content_etag
+from agent_memory.backend.helpers import content_etag, not_found
 from agent_memory.errors import AgentMemoryFileNotFoundError, ConflictError, FileAlreadyExistsError
 from agent_memory.key import RESERVED, Key
 from agent_memory.testing import BackendContract
@@ -92,6 +92,22 @@ class CreateOverAnEmptyFile(_Mutant):
 
     def write(self, key: Key, data: bytes, when: WriteWhen = ANY, origin: NewOrigin | None = None) -> ETag:
         return super().write(key, data, ANY if self.content(key) == b"" else when, origin)
+
+
+class WriteOnPresentThatCreates(_Mutant):
+    caught_by = "test_a_write_on_present_creates_no_file"
+
+    def write(self, key: Key, data: bytes, when: WriteWhen = ANY, origin: NewOrigin | None = None) -> ETag:
+        return super().write(key, data, ANY if when is PRESENT else when, origin)
+
+
+class WriteOnPresentThatRefusesAnEmptyFile(_Mutant):
+    caught_by = "test_a_write_on_present_replaces_any_state"
+
+    def write(self, key: Key, data: bytes, when: WriteWhen = ANY, origin: NewOrigin | None = None) -> ETag:
+        if when is PRESENT and not self.content(key):
+            raise not_found(key)
+        return super().write(key, data, when, origin)
 
 
 class WriteThatForgetsItsVersion(_Mutant):
@@ -489,6 +505,15 @@ class PartsThatForgetTheirCondition(_Mutant):
     ) -> _StagedParts:
         super().write_in_parts(key, size, when, origin)
         return _StagedParts(self, key, ANY, origin)
+
+
+class PartsOnPresentThatCreate(_Mutant):
+    caught_by = "test_a_write_in_parts_on_present_replaces_a_file_and_creates_none"
+
+    def write_in_parts(
+        self, key: Key, size: int, when: WriteWhen = ANY, origin: NewOrigin | None = None
+    ) -> _StagedParts:
+        return super().write_in_parts(key, size, ANY if when is PRESENT else when, origin)
 
 
 class PartsThatForgetTheirVersion(_Mutant):
