@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial
 from operator import attrgetter
 
 from agent_memory.backend._types import Entry, ETag, Page
 from agent_memory.key import RESERVED, TEMPORARY_SUFFIX, Key
 
-_entry = partial(tuple.__new__, Entry)  # the same as Entry(...) in half the time: a listing makes thousands
 by_path = attrgetter("key.storage")
 """The sort key of listings: code point order, the same as the order of UTF-8 bytes."""
 
@@ -35,7 +33,7 @@ class PageBuilder:
         if not self._recursive and "/" in name:
             self.directory(name.partition("/")[0])
         elif key := self._stored(name):
-            self._add(_entry((key, size, modified, etag, False)))
+            self._add(Entry(key, size, modified, etag))
         else:
             self._count(name)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from agent_memory.key import Key
 
@@ -67,7 +67,8 @@ class Snapshot:
         return self._etag
 
 
-class Entry(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Entry:
     """One file in a listing, or one directory name if ``is_directory``; ``str(entry)`` is its path.
 
     ``size`` is in bytes, ``modified`` in POSIX seconds by the store's clock (0.0 for a directory);
@@ -90,7 +91,8 @@ class Entry(NamedTuple):
         return self.key.path
 
 
-class Page(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Page:
     """One page of a listing; ``next`` is the token of the next page, None on the last page.
 
     ``skipped`` is the number of names in storage that are not valid keys, not regular files, or directories without
@@ -103,7 +105,8 @@ class Page(NamedTuple):
     skipped: int = 0
 
 
-class Appended(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Appended:
     """The result of an append: the file's new size in bytes, and its etag if known without extra cost.
 
     ``origin`` is the one that the file has now, if the append was given an origin; None if it has none, or if that is
@@ -115,7 +118,8 @@ class Appended(NamedTuple):
     origin: str | None = None
 
 
-class DeletedTree(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class DeletedTree:
     """The number of deleted files, and of names left in place because they are not valid keys.
 
     ``versions_searched``: False if an erasing did not look for earlier versions, because the storage says it has none.

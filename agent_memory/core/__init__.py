@@ -1,1 +1,27 @@
-"""The internals of a memory: its tree of keys, the flows of its operations, its hooks."""
+"""The core of a memory: each call becomes one operation, and its flow works on the storage.
+
+The modules, from a call down to the storage, for example from `AgentMemory.write` to `Backend.write`:
+
+====================  ============================================================================================
+**the call**
+``tree``              `Tree`: one method for each call of a memory; ``versioned_tree``: those on earlier versions
+``operation``         `Scope.operate`: names, guards, filters, the flow, observers; `Call` and `Flow`
+``hooks``             the plugins of a memory; ``registration``: adds them; ``in_progress``: waits for operations at close
+``precondition``      `SHA256` and the preconditions that each call takes; ``results``: what calls return
+``protected_names``   names that a view hides; ``actor``: the person or program that acts; ``listed_part``: a part of a list
+**its flow**
+``flows``             read, write, append, delete; `until_won`; ``editing``: edit; ``part_flows``: files in parts
+``tree_flows``        list, copy, rename, delete and forget directories; ``one_file``: failures of some of many files
+``idempotency``       a change that is made at most once; ``receipts``: its stored fact; ``sweeping``: expired ones go
+``versions``          what a store keeps of earlier states: ``settings``, ``archive``, ``history``, ``undo`` and others
+**the store**
+``known_store``       the record of the store as this process knows it; ``store_record``: its form
+``internal_trees``    the trees of this package's own data; ``stored_facts``: checks what is read from them
+``conversation_marks``  trees and directories with or without a conversation
+``blocking``          `BlockingStore`: flows for logs, tools of the command line and tests, without an operation
+``sync_facade``       one implementation for the sync and the async twin of an interface
+====================  ============================================================================================
+
+`Backend.write` has these implementations: the backends, and `agent_memory.core.versions.store.VersionedStore`, which a
+flow gets instead of the backend while the store keeps versions.
+"""

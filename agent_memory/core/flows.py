@@ -2,7 +2,8 @@
 
 A flow is an async function over a `Backend` and a `Run`. It awaits only its run, which calls the backend's
 primitives. So it can run without an event loop, and a simulator can interleave many flows at every primitive. A
-conflict with another writer is normal: `until_won` is the only place that retries it, until the deadline.
+conflict with another writer is normal: `until_won` retries it,
+until the deadline; the append of an object store retries itself (`agent_memory.object_store.conditional_write.Write`).
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ async def stat(store: Backend, run: Run, key: Key, *, with_etag: bool = False) -
             snapshot = await run.call(store.read, key)
         except FileTooLargeError:
             snapshot = await run.call(store.read, key, 0, 0)
-        entry = entry._replace(size=snapshot.size, etag=snapshot.etag)
+        entry = replace(entry, size=snapshot.size, etag=snapshot.etag)
     return Effect(entries=(entry,), size=entry.size, etag=entry.etag)
 
 

@@ -82,7 +82,7 @@ async def apply_once(
 
     Raises:
         ConflictError: the key belongs to another call: one of its `CallFacts` or its fingerprint is different.
-        OutcomeUnknownError: an earlier call with this key did not tell its end.
+        OutcomeUnknownError: an earlier call with this key ended without a known result.
     """
     given = once.key
     await _sweep(store, run, call, once)
@@ -95,9 +95,9 @@ async def apply_once(
             effect = await flow(store, claim.run_while_valid(), call)
     except BaseException as error:
         if _changed_nothing(run, call, error):
-            await claim.store(claim.mine.released())
+            await claim.replace_receipt(claim.mine.released())
         raise
-    await claim.store(claim.finished(effect))
+    await claim.replace_receipt(claim.finished(effect))
     return effect
 
 
@@ -144,7 +144,7 @@ class _Claim:
             elif found.salt == self.mine.salt:  # the answer to the claim was lost
                 self._etag = snapshot.etag
                 return None
-            elif not found.is_of(self._given, self._facts):
+            elif not found.is_of_call(self._given, self._facts):
                 raise ConflictError("the idempotency key belongs to another call; nothing was changed")
             elif found.done:
                 return found
@@ -200,7 +200,7 @@ class _Claim:
         reserve = min(_RESERVE_SECONDS, seconds * _RESERVE)
         return deadline_scope(Deadline(seconds - reserve, at - reserve))
 
-    async def store(self, receipt: Receipt) -> None:
+    async def replace_receipt(self, receipt: Receipt) -> None:
         """Replace the receipt; a failure only means that a repeated call gets `OutcomeUnknownError`."""
         assert self._etag is not None  # noqa: S101 - the claim was taken
         try:
@@ -241,10 +241,10 @@ async def finished_receipt(store: Backend, run: Run, call: IdempotentCall, given
     found = Receipt.parse(key, snapshot.data) if snapshot else None
     if found is None or found.is_over(call.time):
         return None
-    if not (found.has_fingerprint(given) and is_at_or_below(found.path, call.key.path)):
+    if not (found.has_of(given) and is_at_or_below(found.path, call.key.path)):
         raise ConflictError("the idempotency key belongs to another call")
     if not found.done:
-        raise OutcomeUnknownError("a call with this idempotency key is under way, or did not tell its end")
+        raise OutcomeUnknownError("a call with this idempotency key is under way, or ended without a known result")
     return found
 
 
@@ -277,7 +277,7 @@ def _names(key: Key, data: bytes, directory: str) -> bool:
 
 def _undecided() -> OutcomeUnknownError:
     return OutcomeUnknownError(
-        "an earlier call with this idempotency key did not tell its end: it may or may not have taken effect"
+        "an earlier call with this idempotency key ended without a known result: it may or may not have taken effect"
     )
 
 

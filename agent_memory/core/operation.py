@@ -1,6 +1,6 @@
-"""`Scope.operate` performs every operation of every memory, exactly once; there is no other way to the storage.
+"""`Scope.operate` performs every operation of every memory.
 
-It parses names, calls guards, applies filters, runs the flow, and calls observers.
+Logs, `doctor` and tests use `agent_memory.core.blocking.BlockingStore`, without an operation. `operate` parses names, calls guards, applies filters, runs the flow, and calls observers.
 """
 
 from __future__ import annotations
@@ -147,7 +147,10 @@ class Call:
 
 
 Flow = Callable[[Backend, Run, Call], Awaitable[Effect]]
-"""The work of an operation on the storage. It uses the given store and run, which may be wrapped ones."""
+"""The work of an operation on the storage. It uses the given store and run, which may be wrapped ones.
+
+Flows are nested: the check of the release, at most once, archiving, and inside one of `agent_memory.core.flows`.
+"""
 Content = Callable[[], bytes]
 
 

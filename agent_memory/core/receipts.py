@@ -81,7 +81,7 @@ class Receipt:
         path: its file, in the agent's tree.
         salt: random, new for every receipt.
         fingerprint: the digest of the call's facts and the caller's fingerprint.
-        of: the digest of the caller's fingerprint alone.
+        of: the digest of the caller's ``of``.
         until: when the call that wrote the receipt gives up.
         expires: when the idempotency key may be used for another call; minutes after ``until`` unless it is done.
         done: whether the call is done; the other attributes are its result.
@@ -112,12 +112,12 @@ class Receipt:
         expires = max(expires, until + _LATE_SECONDS)
         return Receipt(facts.kind, facts.path, salt, _fingerprint(given, salt, facts), _of(given, salt), until, expires)
 
-    def is_of(self, given: IdempotencyKey, facts: CallFacts) -> bool:
+    def is_of_call(self, given: IdempotencyKey, facts: CallFacts) -> bool:
         """Whether the receipt is of the same call."""
         return hmac.compare_digest(self.fingerprint, _fingerprint(given, self.salt, facts))
 
-    def has_fingerprint(self, given: IdempotencyKey) -> bool:
-        """Whether the receipt is of a call with the same fingerprint of the caller."""
+    def has_of(self, given: IdempotencyKey) -> bool:
+        """Whether the receipt is of a call with the same ``of``."""
         return hmac.compare_digest(self.of, _of(given, self.salt))
 
     def is_over(self, now: float) -> bool:

@@ -188,10 +188,10 @@ class Tree(VersionedTree):
         return await self._write(run, _kind_of_write(when), path, self._changing(flow), content)
 
     def _changing(self, flow: Flow, *arguments: str) -> Flow:
-        """Return the flow of a change, which keeps the states that it ends; otherwise as `_made_once`."""
-        return self._made_once(self.archiving(flow), *arguments)
+        """Return the flow of a change, which keeps the states that it ends; otherwise as `_once`."""
+        return self._once(self.archiving(flow), *arguments)
 
-    def _made_once(self, flow: Flow, *arguments: str) -> Flow:
+    def _once(self, flow: Flow, *arguments: str) -> Flow:
         """Return the flow of a change, which is made at most once in a view of `once`.
 
         ``arguments`` distinguish the change from others of the same kind, path and content.
@@ -205,7 +205,7 @@ class Tree(VersionedTree):
 
         return applied_once
 
-    def made_once(self, key: str, of: str, seconds: float | None) -> Tree:
+    def with_once(self, key: str, of: str, seconds: float | None) -> Tree:
         """Return a view whose change has this idempotency key."""
         given = IdempotencyKey(key, of).checked()
         window = RECEIPT_SECONDS if seconds is None else checked_seconds("window", seconds)
@@ -293,7 +293,7 @@ class Tree(VersionedTree):
         of: str | None = None,
     ) -> WriteResult:
         flow = self.restoring(version, when, cut, of)
-        return await self._write(run, "restore", path, self._made_once(flow, version))
+        return await self._write(run, "restore", path, self._once(flow, version))
 
     async def delete(self, run: Run, path: str, when: DeleteCondition = ANY) -> None:
         checked_when(when, ANY)
@@ -373,7 +373,7 @@ class Tree(VersionedTree):
             entries = tuple(entry for entry in entries if not names.hides(entry.key))
         if not self.top.path:
             return entries
-        return tuple(entry._replace(key=entry.key.relative_to(self.top)) for entry in entries)
+        return tuple(replace(entry, key=entry.key.relative_to(self.top)) for entry in entries)
 
 
 def _kind_of_write(when: WriteCondition) -> OperationKind:

@@ -25,7 +25,7 @@ from agent_memory.runtime.run import Run
 async def undo(
     tree: Tree, run: Run, selection: Selection, appends: RecordedAppends | None, dry_run: bool
 ) -> UndoResult:
-    """Undo the selected operations; see `agent_memory.AgentMemory.undo`."""
+    """Undo the selected operations; see `agent_memory.memory.FileVersions.undo`."""
     if tree.once is not None:
         raise UnsupportedOperationError("undo takes no idempotency key: call it on the memory itself")
     plan = await tree.plan_undo(run, selection, appends)

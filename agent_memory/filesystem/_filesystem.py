@@ -23,7 +23,7 @@ _TEXT_OPTIONS = ("encoding", "errors", "newline")
 
 
 class AgentMemoryFileSystem(Transfers):
-    """The files of one memory, as an fsspec filesystem; created by `agent_memory.AgentMemory.filesystem`.
+    """The files of one memory, as an fsspec filesystem; created by `agent_memory.filesystem.filesystem`.
 
     A path is ``a/b`` or ``/a/b``, which are the same, optionally after ``agentmemory://``; the root is ``""``. The key
     grammar refuses every other path. Errors are those of `agent_memory.AgentMemory`, which are builtin errors too. If

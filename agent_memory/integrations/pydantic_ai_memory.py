@@ -104,7 +104,7 @@ class AgentMemoryMemoryStore(MemoryStore, SearchableMemoryStore):
             found = await self._memory.once(_sha256(operation.id), of=_sha256(operation.fingerprint)).result()
         except ConflictError as error:
             raise _reused(operation) from error
-        except OutcomeUnknownError:  # the operation is under way, or did not tell its end: it has no result yet
+        except OutcomeUnknownError:  # the operation is under way, or ended without a known result
             return None
         return MemoryMutation(found.sha256 or None, replayed=True, existed=bool(found.existed)) if found else None
 

@@ -145,7 +145,7 @@ class AsyncAgentMemory(View):
 
     def once(self, key: str, *, of: str = "", window: float | None = None) -> AsyncOnceMemory:
         """See `AgentMemory.once`."""
-        return AsyncOnceMemory(self._tree.made_once(key, of, window))
+        return AsyncOnceMemory(self._tree.with_once(key, of, window))
 
     async def list(
         self,

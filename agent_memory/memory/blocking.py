@@ -377,7 +377,7 @@ class AgentMemory(View):
             InvalidContentError: ``key`` or ``of`` is too long, empty or not valid Unicode.
             ValueError: ``window`` is not a positive number.
         """
-        return OnceMemory(self._tree.made_once(key, of, window))
+        return OnceMemory(self._tree.with_once(key, of, window))
 
     def close(self) -> None:
         """Flush and close the plugins, and release the backend's resources; all views are closed too.

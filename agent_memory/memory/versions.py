@@ -284,7 +284,7 @@ def _id_of_page(after: FileVersion | VersionId | None) -> VersionId | None:
 
 
 def _to_replace(when: SourceCondition) -> Literal[When.ANY] | ETag:
-    checked = checked_when(when, PRESENT, by_content=False)
+    checked = checked_when(when, PRESENT, by_content=False)  # PRESENT is that of the version: the file may be deleted
     return ANY if checked is PRESENT else checked
 
 

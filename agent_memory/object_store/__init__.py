@@ -22,7 +22,7 @@ The modules, from a call down to its requests, for example from `ObjectStoreBack
 ``multipart``          `Composer`: an append to a large object, whose bytes the server copies
 ``upload``             `UploadInParts`: a new file of any size, as a multipart upload
 **requests**
-``bucket``             `Bucket`: requests below the backend's prefix, with a deadline and this package's errors
+``bucket``             `Bucket`: names below the prefix, HEAD and LIST, deadlines and this package's errors
 ``retry``              `Attempts`: the requests of one operation, with back-off, until its deadline
 ``cleanup``            `Cleanup`: removes leftovers of a failed operation from the server
 ``erasing``            deletes every version and every incomplete upload of a tree

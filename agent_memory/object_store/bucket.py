@@ -1,4 +1,4 @@
-"""`Bucket`: the requests of one backend below its prefix, with a deadline and with this package's errors."""
+"""`Bucket`: the names below a backend's prefix, its HEAD and LIST, and deadlines and errors for all its requests."""
 
 from __future__ import annotations
 

@@ -229,7 +229,7 @@ class Write:
         beaten = self._beaten(seen, base)
         if not follow or (not beaten.certain and self._is_over()):
             raise beaten from answer
-        return beaten.seen
+        return beaten.seen  # not raised: the next request is conditional on this state
 
     async def _read_again(self, whole: bool) -> State | None:
         """Read the state that refused the write; for its data, back off first, so that the winner can finish."""

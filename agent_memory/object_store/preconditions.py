@@ -78,7 +78,10 @@ class Preconditions:
         )
 
     async def find_out(self, key: Key, attempts: Attempts, *, deletes: bool = False) -> TrialResults:
-        """The results of the trial, with scratch objects beside a key; ``deletes``: try a conditional DELETE, too."""
+        """The results of the trial, with scratch objects beside a key; ``deletes``: try a conditional DELETE, too.
+
+        If a single writer is allowed and the server does not enforce conditions, the bucket gets a `SingleWriterStore`.
+        """
         name = self._bucket.name(key)
         if self._trial.known.swap is TrialResult.NOT_TRIED:
             async with self._locks.lock(self, attempts.deadline.at):

@@ -1,4 +1,4 @@
-"""The one retry policy: an operation repeats its unanswered requests until its deadline."""
+"""The one retry policy: an operation repeats its unanswered requests until its deadline; for writes see `Write`."""
 
 from __future__ import annotations
 

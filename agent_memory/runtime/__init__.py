@@ -1,4 +1,4 @@
-"""Runs flows for sync and async callers; only this package uses threads and event loops.
+"""Runs flows for sync and async callers; only this package chooses the thread or the event loop of a flow.
 
 ============  ===================================  ==============================================
 caller        blocking backend                     async backend

@@ -111,7 +111,7 @@ class BlockingRun(SystemClock):
 
 
 def step(flow: Coroutine[Any, Any, T]) -> T:
-    """Run a flow that never suspends, because every primitive returns its result at once."""
+    """Run a flow that never suspends, because its run blocks until each primitive has its result."""
     try:
         flow.send(None)
     except StopIteration as stop:

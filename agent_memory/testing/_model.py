@@ -18,10 +18,12 @@ from agent_memory.core.precondition import (
     checked_edit,
 )
 from agent_memory.errors import (
+    AgentMemoryError,
     AgentMemoryFileNotFoundError,
     ConflictError,
     FileAlreadyExistsError,
     InvalidPathError,
+    PartialOperationError,
     ReadError,
     TakenBy,
 )
@@ -114,7 +116,19 @@ class DictMemory:
         return TreeResult(_path(new_path), len(moved), 0)
 
     def read_many(self, paths: Sequence[str], *, missing_ok: bool = False) -> dict[str, str]:
-        return {path: self.read(path) for path in paths if not missing_ok or _path(path) in self.files}
+        found: dict[str, str] = {}
+        errors: list[AgentMemoryError] = []
+        for path in dict.fromkeys(paths):
+            try:
+                found[path] = self.read(path)
+            except AgentMemoryError as error:
+                if not (missing_ok and isinstance(error, AgentMemoryFileNotFoundError)):
+                    errors.append(error)
+        if len(errors) > 1:
+            raise PartialOperationError("several files failed")
+        if errors:
+            raise errors[0]
+        return found
 
     def tail(self, path: str, lines: int) -> str:
         return "".join(re.findall(r"[^\n]*\n|[^\n]+", self.read(path))[-lines:])

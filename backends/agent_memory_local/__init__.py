@@ -5,6 +5,7 @@ other across threads and processes, without lock files; readers never wait. No s
 not even one that replaces a directory during an operation.
 
 - ``_backend``: `LocalBackend`, the five verbs, append in place, and moves and deletes of directories
+- ``_root``: the open root, and whether another directory has its path now
 - ``_walk``: open a key's directories one by one below the root; ``_openat2``: the same in one system call
 - ``_spelling``: whether a directory keeps names as they are given, or ignores case
 - ``_locked_path``: a key's directory and file, opened and locked for a change; refuse files with hard links

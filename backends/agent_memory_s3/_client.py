@@ -1,5 +1,7 @@
 """`S3Store`: one bucket through s3fs's session, with one request per call and no retries.
 
+Only after refused credentials a request is sent again, with renewed ones.
+
 Every condition is part of the request (``If-None-Match: *``, ``If-Match: etag``). The calls of s3fs that silently drop
 conditions (`open`, multipart `pipe_file`) are not used, and no listing is cached.
 """

@@ -238,7 +238,7 @@ def test_the_whole_contract_runs_against_a_url(run: Run, tmp_path: Path) -> None
 
 def test_a_broken_promise_of_the_contract_is_reported(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     real = MemoryBackend.stat
-    monkeypatch.setattr(MemoryBackend, "stat", lambda *args: real(*args)._replace(size=1_000))
+    monkeypatch.setattr(MemoryBackend, "stat", lambda *args: replace(real(*args), size=1_000))
     result = run("--json", "doctor", "--contract", "memory://contract-broken", "--rounds", "1")
     assert result.exit_code == 1
     promises = json.loads(result.stdout)["promises"]

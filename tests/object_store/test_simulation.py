@@ -202,7 +202,7 @@ async def the_receipt_is_finished_before_the_change(
     found = await claim.take()
     if found:
         return found.effect(once.key)
-    await claim.store(claim.finished(Effect(size=1)))
+    await claim.replace_receipt(claim.finished(Effect(size=1)))
     return await flow(store, run, call)
 
 
@@ -215,7 +215,7 @@ async def the_change_comes_before_the_receipt(
     found = await claim.take()
     if found:
         return found.effect(once.key)
-    await claim.store(claim.finished(effect))
+    await claim.replace_receipt(claim.finished(effect))
     return effect
 
 

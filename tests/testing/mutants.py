@@ -369,7 +369,7 @@ class DirectoryThatStays(_Mutant):
     def list(self, prefix: Key, *, recursive: bool = True, after: str | None = None, limit: int = 1000) -> Page:
         page = super().list(prefix, recursive=recursive, after=after, limit=limit)
         stayed = () if recursive else tuple(key for key in self._made if key.parent == prefix)
-        return page._replace(directories=(*page.directories, *stayed))
+        return replace(page, directories=(*page.directories, *stayed))
 
 
 class PrefixOfText(_Mutant):
@@ -379,7 +379,7 @@ class PrefixOfText(_Mutant):
 
     def list(self, prefix: Key, *, recursive: bool = True, after: str | None = None, limit: int = 1000) -> Page:
         page = super().list(prefix.parent, recursive=recursive, after=after, limit=limit)
-        return page._replace(entries=tuple(e for e in page.entries if e.path.startswith(prefix.path)))
+        return replace(page, entries=tuple(e for e in page.entries if e.path.startswith(prefix.path)))
 
 
 class PageThatDropsAtItsEnd(_Mutant):
@@ -387,7 +387,7 @@ class PageThatDropsAtItsEnd(_Mutant):
 
     def list(self, prefix: Key, *, recursive: bool = True, after: str | None = None, limit: int = 1000) -> Page:
         page = super().list(prefix, recursive=recursive, after=after, limit=limit)
-        return page._replace(entries=page.entries[:-1]) if page.next else page
+        return replace(page, entries=page.entries[:-1]) if page.next else page
 
 
 class PageThatRepeatsItsEnd(_Mutant):
@@ -398,7 +398,7 @@ class PageThatRepeatsItsEnd(_Mutant):
         if after is None or limit < 2:
             return page
         last = next((e for e in super().list(prefix, limit=10_000).entries if e.key.storage == after), None)
-        return page._replace(entries=(*filter(None, [last]), *page.entries[: limit - 1]))
+        return replace(page, entries=(*filter(None, [last]), *page.entries[: limit - 1]))
 
 
 class PageByPosition(_Mutant):
@@ -428,7 +428,7 @@ class OrderOfCharactersInUtf16(_Mutant):
 
     def list(self, prefix: Key, *, recursive: bool = True, after: str | None = None, limit: int = 1000) -> Page:
         page = super().list(prefix, recursive=recursive, after=after, limit=limit)
-        return page._replace(entries=tuple(sorted(page.entries, key=lambda e: e.path.encode("utf-16-be"))))
+        return replace(page, entries=tuple(sorted(page.entries, key=lambda e: e.path.encode("utf-16-be"))))
 
 
 class OrderOfSegments(_Mutant):
@@ -438,7 +438,7 @@ class OrderOfSegments(_Mutant):
 
     def list(self, prefix: Key, *, recursive: bool = True, after: str | None = None, limit: int = 1000) -> Page:
         page = super().list(prefix, recursive=recursive, after=after, limit=limit)
-        return page._replace(entries=tuple(sorted(page.entries, key=lambda e: e.path.split("/"))))
+        return replace(page, entries=tuple(sorted(page.entries, key=lambda e: e.path.split("/"))))
 
 
 class ListingFromACache(_Mutant):
@@ -462,7 +462,7 @@ class OwnDataListed(_Mutant):
         page = super().list(prefix, recursive=recursive, after=after, limit=limit)
         ours = () if prefix.storage or not recursive else self.list(Key.internal("receipts")).entries
         assert all(entry.key.storage.startswith(RESERVED) for entry in ours)
-        return page._replace(entries=(*ours, *page.entries))
+        return replace(page, entries=(*ours, *page.entries))
 
 
 class NamesInSmallLetters(_Mutant):

@@ -1,4 +1,4 @@
-"""The settings of versions: a part of the store's record; and a cache of them, which every process keeps up to date."""
+"""What a process knows of the store's record: whether this release may change the store, and the settings of versions."""
 
 from __future__ import annotations
 

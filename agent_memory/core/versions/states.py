@@ -18,7 +18,7 @@ from agent_memory.runtime.run import Run
 
 @dataclass(frozen=True, slots=True)
 class FileVersion:
-    """One version of a file; `agent_memory.AgentMemory.read_version` returns its content.
+    """One version of a file; `agent_memory.memory.FileVersions.read` returns its content.
 
     Attributes:
         id: names the version, in this file and under every later name of it; "" for a current file that was written

@@ -119,6 +119,7 @@ class VersionedStore(Backend):
                 return Effect(etag=await self._replace(key, data, self._known[key]))
             if before is None and when is PRESENT:
                 raise not_found(key)
+            # write_in_place comes back to this method, with an etag or ABSENT
             return Effect(etag=await write_in_place(self, self.run, key, data, before))
 
         return cast(ETag, (await until_won(self._inner, self._run, key, attempt)).etag)
