@@ -6,9 +6,9 @@ The modules, from a call down to the storage, for example from `AgentMemory.writ
 **the call**
 ``tree``              `Tree`: one method for each call of a memory; ``versioned_tree``: those on earlier versions
 ``operation``         `Scope.operate`: names, guards, filters, the flow, observers; `Call` and `Flow`
-``hooks``             the plugins of a memory; ``registration``: adds them; ``in_progress``: waits for operations at close
+``hooks``             the plugins of a memory; ``registration``: adds them; ``in_progress``: operations to wait for
 ``precondition``      `SHA256` and the preconditions that each call takes; ``results``: what calls return
-``protected_names``   names that a view hides; ``actor``: the person or program that acts; ``listed_part``: a part of a list
+``protected_names``   names that a view hides; ``actor``: the acting person; ``listed_part``: a part of a list
 **its flow**
 ``flows``             read, write, append, delete; `until_won`; ``editing``: edit; ``part_flows``: files in parts
 ``tree_flows``        list, copy, rename, delete and forget directories; ``one_file``: failures of some of many files

@@ -1,6 +1,7 @@
 """`Scope.operate` performs every operation of every memory.
 
-Logs, `doctor` and tests use `agent_memory.core.blocking.BlockingStore`, without an operation. `operate` parses names, calls guards, applies filters, runs the flow, and calls observers.
+It parses names, calls guards, applies filters, runs the flow, and calls observers. Logs, `doctor` and tests use
+`agent_memory.core.blocking.BlockingStore`, without an operation.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a process knows of the store's record: whether this release may change the store, and the settings of versions."""
+"""What a process knows of the store's record: may this release change the store, and the settings of versions."""
 
 from __future__ import annotations
 
