@@ -87,7 +87,10 @@ class UploadInParts:
                 raise PermanentError("the multipart upload no longer exists") from gone
 
     async def add_copy(self, source: Key, start: int, end: int, etag: ETag) -> bool:
-        """See `agent_memory.backend.Parts.add_copy`; False also if the server ignores the precondition of a copy."""
+        """See `agent_memory.backend.Parts.add_copy`; False also if the server ignores the precondition of a copy.
+
+        The source is looked at again after the copy, because a server may check the precondition some time before.
+        """
         if end - start < self._store.least_part and not start:
             return False
         name, number = self._bucket.name(source), len(self._etags) + 1
@@ -96,7 +99,10 @@ class UploadInParts:
             try:
                 if not await self._composer.is_safe(name, attempts):
                     return False
-                self._etags.append(await attempts.until_answered(partial(copy, span=(start, end - 1))))
+                part = await attempts.until_answered(partial(copy, span=(start, end - 1)))
+                if (await attempts.until_answered(partial(self._store.head, name))).etag != etag.token:
+                    return False
+                self._etags.append(part)
             except (PreconditionFailed, WriteConflict, NotFound):
                 return False
         return True

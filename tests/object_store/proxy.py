@@ -6,9 +6,11 @@ import asyncio
 import socket
 import struct
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from io import BytesIO
 from random import Random
 from typing import Literal, Self, TypeAlias
@@ -95,6 +97,7 @@ class Proxy:
         instead: returns the answer to a request that is not forwarded, or None to forward it.
         framed: whether the body of a PUT is stored with the framing of a chunked upload, as if it were content.
         ignores: names of headers and query parameters, in lower case, that the server ignores.
+        between: called in a thread between the two steps of a change whose precondition is treated so.
         treatments: of the preconditions by kind, named as the fields of ``TrialResults``; the others are enforced.
     """
 
@@ -112,6 +115,7 @@ class Proxy:
         self.instead: Callable[[web.Request], web.StreamResponse | None] | None = None
         self.framed = False
         self.ignores: set[str] = set()
+        self.between: Callable[[], object] = partial(time.sleep, _CHECKED_BEFORE_SECONDS)
         self.treatments: dict[str, Treatment] = {}
         self._unconditional: set[int] = set()
         self._upstream = upstream
@@ -243,16 +247,16 @@ class Proxy:
         treatment = self._treatment(request)
         if treatment not in ("in two steps", "ignored if missing"):
             return None
-        path, _, _ = request.raw_path.partition("?")
+        path, etag = _held_to(request)
         async with self._session.head(URL(self._upstream + path, encoded=True)) as reply:
             found = reply.headers.get("ETag") if reply.status == 200 else None
         if treatment == "ignored if missing":
             if found is None:
                 self._unconditional.add(id(request))
             return None
-        await asyncio.sleep(_CHECKED_BEFORE_SECONDS)
+        await asyncio.to_thread(self.between)
         self._unconditional.add(id(request))
-        return None if found == request.headers.get("If-Match") else (412, "PreconditionFailed")
+        return None if found == etag else (412, "PreconditionFailed")
 
     def _headers(self, request: web.Request) -> dict[str, str]:
         """The headers that are passed on."""
@@ -332,6 +336,14 @@ def _kind(request: web.Request) -> str:
     if operation == "PUT":
         return "create" if "If-None-Match" in request.headers else "swap"
     return _KINDS.get(operation, operation)
+
+
+def _held_to(request: web.Request) -> tuple[str, str | None]:
+    """The path of the object that a precondition is about, and the ETag that it must have; None if it must be new."""
+    if operation_of(request) == "COPY PART":
+        source = request.headers["x-amz-copy-source"].removeprefix("/")
+        return f"/{source}", request.headers["x-amz-copy-source-if-match"]
+    return request.raw_path.partition("?")[0], request.headers.get("If-Match")
 
 
 def _is_quoted(request: web.Request) -> bool:

@@ -37,9 +37,21 @@ if TYPE_CHECKING:
 CEPH: dict[str, Treatment] = {"swap": "unquoted", "delete": "ignored", "copy": "ignored", "complete": "ignored"}
 """The treatments of Ceph RGW 16.2."""
 KINDS = ("create", "swap", "delete", "copy", "complete")
+MEANINGLESS = {
+    ("create", "unquoted"): "it has no ETag",
+    ("create", "ignored if missing"): "it holds only for a missing file",
+    ("delete", "ignored if missing"): "a missing file has nothing to lose",
+    ("copy", "ignored if missing"): "a missing file has no part to copy",
+}
 COMBINATIONS: list[dict[str, Treatment]] = [
+    {},
     CEPH,
-    *({kind: each} for kind in KINDS for each in get_args(Treatment) if (kind, each) != ("create", "unquoted")),
+    *(
+        {kind: each}
+        for kind in KINDS
+        for each in get_args(Treatment)
+        if each != "kept" and (kind, each) not in MEANINGLESS
+    ),
 ]
 REASONS = {
     "ignored": "ignores preconditions",
@@ -60,7 +72,9 @@ def proxy(ministack: S3Server) -> Iterator[Proxy]:
 
 
 def name_of(combination: Mapping[str, str]) -> str:
-    return "ceph" if combination == CEPH else " ".join(f"{kind} {each}" for kind, each in combination.items())
+    if combination == CEPH:
+        return "ceph"
+    return " ".join(f"{kind} {each}" for kind, each in combination.items()) or "kept"
 
 
 NAMED = {name_of(each): each for each in COMBINATIONS}
@@ -131,24 +145,25 @@ def digest(text: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("combination", "in_parts"),
+    "combination",
     [
-        ({}, True),
-        (CEPH, False),
-        ({"copy": "ignored"}, False),
-        ({"complete": "ignored"}, False),
+        {},
+        CEPH,
+        {"copy": "ignored"},
+        {"copy": "in two steps"},
+        {"complete": "ignored"},
         *(
-            pytest.param({kind: each}, False, marks=pytest.mark.long)
-            for kind in ("copy", "complete")
-            for each in REASONS
-            if each != "ignored"
+            pytest.param(each, marks=pytest.mark.long)
+            for each in COMBINATIONS
+            if each.keys() & {"copy", "complete"} and each not in (CEPH, {"copy": "ignored"}, {"copy": "in two steps"})
         ),
     ],
-    ids=str,
+    ids=name_of,
 )
 def test_an_append_to_a_large_file_uses_parts_only_if_upload_preconditions_are_kept(
-    ministack: S3Server, proxy: Proxy, combination: dict[str, Treatment], in_parts: bool
+    ministack: S3Server, proxy: Proxy, combination: dict[str, Treatment]
 ) -> None:
+    in_parts = combination in ({}, {"copy": "in two steps"})  # a completion refuses what was copied too late
     proxy.treatments = combination
     url = ministack.new_url()
     with AgentMemory.open(url, storage_options=ministack.through(proxy)) as memory:
@@ -186,6 +201,22 @@ def test_large_files_are_sent_whole_to_a_server_whose_uploads_are_not_atomic_unl
         else:
             memory.write_blocks("new.bin", blocks, LARGE, when=ABSENT)
     assert left(ministack, url) == (["log.md"] if has_other_writers else ["log.md", "new.bin"], [])
+
+
+def test_a_copy_of_a_large_file_that_is_replaced_meanwhile_has_one_state_if_copied_parts_are_checked_before(
+    ministack: S3Server, proxy: Proxy
+) -> None:
+    proxy.treatments = {"copy": "in two steps"}
+    url = ministack.new_url()
+    backend = open_backend(url, ministack.through(proxy))
+    backend.max_bytes = LARGE - 1
+    with AgentMemory.open(backend) as memory, AgentMemory.open(url, storage_options=ministack.options) as another:
+        another.write("large.md", "x" * LARGE)
+        memory.copy("large.md", "tried.md")
+        proxy.between = lambda: another.write("large.md", "y" * (LARGE + 1))
+        with pytest.raises(ConflictError, match="was rewritten while it was read"):
+            memory.copy("large.md", "torn.md")
+    assert sorted(left(ministack, url)[0]) == ["large.md", "tried.md"]
 
 
 def test_every_conditional_request_uses_the_etag_form_that_the_server_takes(ministack: S3Server, proxy: Proxy) -> None:
@@ -287,7 +318,7 @@ def test_doctor_reports_the_preconditions_that_the_server_keeps(
     proxy.treatments = combination
     options = [part for name, value in ministack.through(proxy).items() for part in ("-o", f"{name}={value}")]
     result = CliRunner().invoke(app, ["--url", ministack.new_url(), *options, "--json", "doctor", "--rounds", "1"])
-    document = json.loads(result.output)
+    document = json.loads(result.stdout)
     stated = {each["promise"]: (each["stated"], each["seen"]) for each in document["capabilities"]}
     refused, kept = (False, "refused"), (True, "yes")
     creates = combination.get("create", "kept") == "kept"
