@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,14 @@ from agent_memory.cli.output import Exit, counted, draw, reported_progress, show
 from agent_memory.cli.presence import local_root
 from agent_memory.cli.probes import PROBES, ScratchTree, Sight, look
 from agent_memory.cli.settings import Access, Command, Settings, pass_settings
-from agent_memory.cli.store_facts import StoreFacts, filesystem_warning, limits, store_facts, tracked_by_git
+from agent_memory.cli.store_facts import (
+    StoreFacts,
+    filesystem_warning,
+    limited_rate,
+    limits,
+    store_facts,
+    tracked_by_git,
+)
 from agent_memory.cli.trials import report_contract, tried_in_two_processes
 from agent_memory.core.one_file import fails_alone
 from agent_memory.errors import AgentMemoryError, FileOperationError
@@ -28,6 +36,8 @@ if TYPE_CHECKING:
 
 _ROUNDS = 10
 _OPERATION_SECONDS = 10.0
+_LIMITED_SECONDS = 60.0
+"""The time of an operation on a server that allows few writes of one file: the trial of its preconditions waits."""
 _PATIENCE_SECONDS = 15.0
 """Total seconds of probes in which the storage failed; after them, no further probe is tried."""
 _MOST_NAMES = 5
@@ -177,14 +187,21 @@ def diagnosed(backend: AnyBackend, rounds: int) -> Diagnosis:
 
 def _probed(backend: AnyBackend, rounds: int) -> Diagnosis:
     scratch = ScratchTree(backend)
-    try:
-        sights = _sights(scratch, rounds)
-        keeps = scratch.keeps_earlier_states()
-        reason = scratch.refusal_of_large_files()
-        large = reason and f"files over {backend.max_bytes:,} bytes are refused: {reason}"
-        limited = limits(backend, scratch.top)
-    finally:
-        left = _cleared(scratch)
+    rate = limited_rate(backend, scratch.top)
+    scratch.is_limited = rate is not None
+    with default_seconds(_LIMITED_SECONDS) if scratch.is_limited else nullcontext():
+        try:
+            sights = _sights(scratch, 1 if scratch.is_limited else rounds)
+            keeps = scratch.keeps_earlier_states()
+            reason = scratch.refusal_of_large_files()
+            large = reason and f"files over {backend.max_bytes:,} bytes are refused: {reason}"
+            limited = limits(backend, scratch.top)
+        finally:
+            left = _cleared(scratch)
+    if rate is not None:
+        limited.append(
+            f"one file took {rate:.1f} writes a second, several files took more; so each promise was probed once"
+        )
     capabilities = backend.capabilities
     findings = [_finding(promise, capabilities, sights) for promise in asdict(capabilities)]
     return Diagnosis(findings, Agents(), [], left, keeps, large, limited)

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -114,15 +115,15 @@ def filesystem_at(path: Path, mountinfo: str) -> str | None:
     return kind
 
 
-_WRITES: Final = 4
+_WRITES: Final = 2
 _SLOW: Final = 2.0
-"""Writes a second of one file below which the rate is told: some services allow one."""
+"""Writes a second of one file below which the rate is a limit: some services allow one."""
 
 
 def limits(backend: AnyBackend, top: Key) -> list[str]:
-    """Try `forget`, an append to a large file, and writes of one file, below a scratch key; return what is limited."""
+    """Try `forget` and an append to a large file, below a scratch key; return what is limited."""
     found: list[str] = []
-    for tried in (_of_forget, _of_large_appends, _of_rate):
+    for tried in (_of_forget, _of_large_appends):
         try:
             limit = tried(backend, top)
         except AgentMemoryError:  # the probes of promises tell what fails
@@ -154,13 +155,25 @@ def _of_large_appends(backend: AnyBackend, top: Key) -> str | None:
     )
 
 
-def _of_rate(backend: AnyBackend, top: Key) -> str | None:
+def limited_rate(backend: AnyBackend, top: Key) -> float | None:
+    """The writes a second of one file, if the server limits them: it takes writes of several files faster.
+
+    None also if the writes fail, because the probes of promises tell this.
+    """
     if not isinstance(backend, ObjectStoreBackend):
         return None
-    store, key = BlockingStore(backend), top.join("rate.md")
-    store.write(key, b"0")
-    began = time.monotonic()
-    for number in range(_WRITES):
-        store.write(key, b"%d" % number)
-    rate = _WRITES / max(time.monotonic() - began, 1e-9)
-    return f"one file took {rate:.1f} writes a second" if rate < _SLOW else None
+    store, keys = BlockingStore(backend), [top.join(f"rate-{number}.md") for number in range(_WRITES + 1)]
+
+    def seconds(written: Sequence[Key]) -> float:
+        began = time.monotonic()
+        for number, key in enumerate(written):
+            store.write(key, b"%d" % number)
+        return max(time.monotonic() - began, 1e-9)
+
+    try:
+        store.write(keys[0], b"x")
+        several, one = seconds(keys[1:]), seconds(keys[:1] * _WRITES)
+    except AgentMemoryError:
+        return None
+    rate = _WRITES / one
+    return rate if rate < _SLOW and one > 2 * several else None

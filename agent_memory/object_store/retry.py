@@ -6,6 +6,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Awaitable, Callable
+from copy import copy
 from typing import TypeVar
 
 from agent_memory.backend.helpers import Deadline, deadline_or_default
@@ -79,6 +80,12 @@ class Attempts:
         """Return requests for the same subject with their own time limit."""
         other = Attempts(self._jitter, self._subject)
         other.deadline = Deadline(seconds, other.began + seconds)
+        return other
+
+    def afresh(self) -> Attempts:
+        """More requests of the same operation, whose back-off starts again; its deadline stays."""
+        other = copy(self)
+        other._failures = other._races = other._garbled = 0
         return other
 
     @property

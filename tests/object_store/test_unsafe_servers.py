@@ -141,7 +141,7 @@ def seen_by_doctor(
     """What doctor says of each promise: stated, seen, and the detail; and whether it is content."""
     given = [part for name, value in options.items() for part in ("-o", f"{name}={value}")]
     result = CliRunner().invoke(app, ["--url", url, *given, "--json", "doctor", "--rounds", str(rounds)])
-    document = json.loads(result.output)
+    document = json.loads(result.stdout)
     found = {each["promise"]: (each["stated"], each["seen"], each["detail"]) for each in document["capabilities"]}
     return found, document["healthy"]
 

@@ -109,7 +109,7 @@ class Races:
 
     def __init__(self, scratch: Callable[[], AbstractAsyncContextManager[ScratchObject]], attempts: Attempts) -> None:
         self._scratch = scratch
-        self._attempts = attempts.briefly(attempts.seconds_left)  # with a back-off of its own
+        self._attempts = attempts.afresh()
 
     async def run(self, kinds: Mapping[str, RacedChanges]) -> dict[str, TrialResult]:
         """`TrialResult.ENFORCED` or `TrialResult.NOT_ATOMIC` for each kind; they share their objects, in this order.

@@ -79,16 +79,16 @@ class ScratchObject:
             UnsupportedOperationError, PermanentError: as `ObjectStore`.
             OutOfTimeError: as `Attempts`.
         """
-        repeated = self._store.resends
+        repeated, attempts = self._store.resends, self._attempts.afresh()
         while True:
             existed, self.may_exist = self.may_exist, True
             try:
-                self.etag = await self._attempts.once(change)
+                self.etag = await attempts.once(change)
             except NoResponse as failure:
                 repeated, self.may_exist = True, existed or failure.sent
-                await self._attempts.back_off(failure)
+                await attempts.back_off(failure)
             except WriteConflict:
-                await self._attempts.back_off_after_race()
+                await attempts.back_off_after_race()
             except (PreconditionFailed, NotFound):
                 return repeated and await self._has_changed()
             else:
