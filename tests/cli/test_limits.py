@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -11,15 +10,15 @@ from aiohttp import web
 from click.testing import Result
 
 from agent_memory.backend import AnyBackend
-from agent_memory.cli.store_facts import limits
+from agent_memory.cli.store_facts import limited_rate, limits
 from agent_memory.key import Key
 from agent_memory.registry import open_backend
 from agent_memory.runtime.runners import close_backend
 from tests.object_store.proxy import Proxy
+from tests.object_store.stand_ins import OneWriteASecond
 from tests.support.servers import S3Server
 
 TOP = Key.internal("doctor/limits")
-RATE = "writes a second"
 
 
 @pytest.fixture
@@ -35,19 +34,14 @@ def backend(proxy: Proxy, ministack: S3Server) -> Iterator[AnyBackend]:
     close_backend(opened)
 
 
-def lasting(backend: AnyBackend) -> list[str]:
-    """The limits without the rate, which a busy machine may show too."""
-    return [each for each in limits(backend, TOP) if RATE not in each]
-
-
 def test_a_store_without_limits_has_none(backend: AnyBackend) -> None:
-    assert lasting(backend) == []
+    assert limits(backend, TOP) == []
     assert limits(open_backend("memory://no-limits"), TOP) == []
 
 
 def test_a_server_that_lists_no_versions_cannot_forget(backend: AnyBackend, proxy: Proxy) -> None:
     proxy.ignores = {"versions"}
-    (limit,) = lasting(backend)
+    (limit,) = limits(backend, TOP)
     assert limit.startswith("forget does not work: the server lists no version of an existing file")
 
 
@@ -57,36 +51,35 @@ def test_a_server_without_versions_is_told(backend: AnyBackend, proxy: Proxy) ->
         return None if known else web.Response(status=501, text="<Error><Code>NotImplemented</Code></Error>")
 
     proxy.instead = refuse
-    assert lasting(backend) == [
+    assert limits(backend, TOP) == [
         "the server has no versions: forget and redact delete plainly and look for no earlier versions"
     ]
 
 
 def test_a_server_that_copies_no_parts_takes_no_appends_to_large_files(backend: AnyBackend, proxy: Proxy) -> None:
     proxy.treatments = {"copy": "ignored"}
-    (limit,) = lasting(backend)
+    (limit,) = limits(backend, TOP)
     assert limit.startswith("a file over 50,000,000 bytes takes no appends: ")
 
 
 def test_a_server_that_allows_one_write_a_second_is_told(backend: AnyBackend, proxy: Proxy) -> None:
-    last: dict[str, float] = {}
+    proxy.instead = OneWriteASecond()
+    assert limited_rate(backend, TOP) is not None
 
-    def once_a_second(request: web.Request) -> web.Response | None:
-        if request.method != "PUT":
-            return None
-        now = time.monotonic()
-        if now - last.get(request.path, -1.0) < 1:
-            return web.Response(status=429, text="<Error><Code>TooManyRequests</Code></Error>")
-        last[request.path] = now
-        return None
 
-    proxy.instead = once_a_second
-    assert any(RATE in each for each in limits(backend, TOP))
+def test_a_slow_server_does_not_limit_the_writes_of_a_file(
+    backend: AnyBackend, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.object_store.proxy._SLOW_SECONDS", 0.6)
+    proxy.choose = lambda operation: "slow" if operation == "PUT" else None
+    assert limited_rate(backend, TOP) is None
+    proxy.choose = lambda _: "no http"
+    assert limited_rate(backend, TOP) is None, "the probes tell what fails"
 
 
 def test_the_limits_of_obstore_are_told(ministack: S3Server) -> None:
     server = ministack.by("obstore")
-    forget, appends = lasting(open_backend(server.new_url(), server.options))
+    forget, appends = limits(open_backend(server.new_url(), server.options), TOP)
     assert forget == "forget does not work: this store cannot list the versions that it keeps"
     assert "takes no appends" in appends
 
