@@ -82,12 +82,12 @@ _SHA = hashlib.sha256(OLD.encode()).hexdigest()
 
 def _restored(memory: Any) -> object:
     """Restore the version before the last; the memory may be an `AsyncAgentMemory`."""
-    found = memory.versions("d/a.md")
+    found = memory.versions.list("d/a.md")
     if isinstance(found, tuple):
-        return memory.restore("d/a.md", found[1].id)
+        return memory.versions.restore("d/a.md", found[1].id)
 
     async def restored() -> object:
-        return await memory.restore("d/a.md", (await found)[1].id)
+        return await memory.versions.restore("d/a.md", (await found)[1].id)
 
     return restored()
 
@@ -187,7 +187,7 @@ def trial(operation: Operation, fault: Fault, always: bool, server: S3Server, se
         for path, text in operation.before.items():
             direct.write(path, text)
         options = server.through(proxy, read_timeout=1)
-        with AgentMemory.open(url, storage_options=options, timeout=seconds) as memory:
+        with AgentMemory.open(url, storage_options=options) as memory:
             memory.write("ready.md", "")  # connects, and tests the server's preconditions
             memory.create("d/ready.md", "")
             if operation.prepare:
@@ -197,7 +197,7 @@ def trial(operation: Operation, fault: Fault, always: bool, server: S3Server, se
                 proxy.choose = (lambda _: fault) if always else _first_of_each(fault)
                 with proxy.counting() as requests:
                     began = time.monotonic()
-                    result = _result(partial(operation.call, memory))
+                    result = _result(partial(operation.call, memory.with_timeout(seconds)))
                     took = time.monotonic() - began
                 proxy.choose = lambda _: None
                 return Cell(judged(result, operation, direct), sum(requests.values()), took)
