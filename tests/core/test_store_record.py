@@ -33,6 +33,7 @@ from agent_memory.conversation.marks import take_back_marks
 from agent_memory.core.blocking import BlockingStore
 from agent_memory.core.known_store import FOLLOW_SECONDS, KnownStore
 from agent_memory.core.store_record import LEAST_RELEASES, StoreRecord, release
+from agent_memory.filesystem import filesystem
 from agent_memory.integrations.toolkit import record_segment, step, sync_facade
 from agent_memory.plugins.audit import AuditPlugin
 from agent_memory.registry import open_backend
@@ -212,7 +213,7 @@ def stored(backend: Any) -> dict[str, bytes]:
 def changes(version: str) -> dict[str, Callable[[AgentMemory], object]]:
     return {
         "write": lambda memory: memory.write("a.md", "x"),
-        "write bytes": lambda memory: memory.write_bytes("n.md", b"x"),
+        "write bytes": lambda memory: memory.write("n.md", b"x"),
         "create": lambda memory: memory.create("n.md", "x"),
         "append": lambda memory: memory.append("a.md", "x"),
         "append once": lambda memory: memory.once("new").append("a.md", "x"),
@@ -226,15 +227,15 @@ def changes(version: str) -> dict[str, Callable[[AgentMemory], object]]:
         "copy": lambda memory: memory.copy("a.md", "n.md"),
         "forget a file": lambda memory: memory.forget("a.md"),
         "forget all": lambda memory: memory.forget(""),
-        "restore": lambda memory: memory.restore("a.md", version),
-        "redact": lambda memory: memory.redact("a.md", version, reason="r"),
+        "restore": lambda memory: memory.versions.restore("a.md", version),
+        "redact": lambda memory: memory.versions.redact("a.md", version, reason="r"),
         "prune": lambda memory: memory.versions.prune(),
         "versions on": lambda memory: memory.versions.set_limits(VersionLimits(keep=1)),
         "versions off": lambda memory: memory.versions.set_limits(None),
         "write blocks": lambda memory: memory.write_blocks("n.md", [b"x"], size=1),
         "record a segment": lambda memory: step(record_segment(sync_facade(memory), "x" * 999)),
         "a view": lambda memory: memory.subtree("d").write("b.md", "x"),
-        "a filesystem": lambda memory: memory.filesystem().pipe_file("n.md", b"x"),
+        "a filesystem": lambda memory: filesystem(memory).pipe_file("n.md", b"x"),
         "a mark": marked,
         "a mark that is taken back": lambda memory: take_back_marks(memory, [""]),
         "a conversation": lambda memory: ConversationMemory(memory).append_message(Message("user", "x")),

@@ -331,7 +331,7 @@ with AgentMemoryService(os.path.join(root, "store"), storage_options=options, ve
     memory = service.agent("ann")
     memory.append("log.md", "x")
     memory.write("d/a.md", str(os.getuid()))
-    return len(memory.versions("d/a.md"))
+    return len(memory.versions.list("d/a.md"))
 """
     assert as_user(shared, body, user=USER, groups=(USER, GROUP)) == 1
     assert as_user(shared, body, user=OTHER, groups=(OTHER, GROUP)) == 2

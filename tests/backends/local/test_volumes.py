@@ -199,7 +199,7 @@ with AgentMemoryService(root) as service:
     else:
         raise AssertionError("two agents share their versions")
     assert service.agent("ada").read("plan.md") == "first of ada"
-    assert len(service.agent("Ada").versions("plan.md")) == 2
+    assert len(service.agent("Ada").versions.list("plan.md")) == 2
     service.agent("Ada").once("one key").write("new.md", "x")
     try:
         service.agent("ada").once("one key").write("new.md", "x")
