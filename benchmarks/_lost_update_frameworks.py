@@ -57,7 +57,7 @@ async def append_line(store: Any, text: str) -> None:
         found = await store.read("main/MEMORY.md", max_chars=100_000)
         content = f"{found.content if found else ''}{text}\n"
         with contextlib.suppress(conflict):
-            await store.write("main/MEMORY.md", content, when=found.version if found else None)
+            await store.write("main/MEMORY.md", content, expected_version=found.version if found else None)
             return
 
 

@@ -59,7 +59,7 @@ def listings(plain: Path, on: AgentMemory) -> None:
     compare(
         "the newest 20 of 1,000 versions",
         lambda: [file.read_text() for file in files],
-        lambda: on.versions("often", limit=20),
+        lambda: on.versions.list("often", limit=20),
         calls=20,
     )
 

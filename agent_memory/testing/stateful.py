@@ -235,7 +235,7 @@ def _transferred(memory: Any, kind: Literal["rename", "copy"], path: str, new_pa
         source, target = Key.tree().join(path).path, Key.tree().join(new_path).path
         for name in _files(memory, source):
             if not memory.exists(new := target + name[len(source) :]):
-                memory.write_bytes(new, memory.read_bytes(name))
+                memory.write(new, memory.read_bytes(name))
             if kind == "rename":
                 memory.delete(name)
         return TreeResult(target, len(_files(memory, target)), 0)

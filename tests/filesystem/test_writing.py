@@ -181,8 +181,9 @@ def test_text_is_utf8_in_any_locale(tmp_path: Path) -> None:
     program = """
 import sys
 from agent_memory import AgentMemory
+from agent_memory.filesystem import filesystem
 memory = AgentMemory.open(sys.argv[1])
-fs = memory.filesystem()
+fs = filesystem(memory)
 with fs.open("a.md", "w") as file:
     file.write("\\u00e9")
 with fs.open("a.md", "r") as file:

@@ -229,7 +229,7 @@ async def test_a_search_reports_lines_that_can_be_edited(memory: AgentMemory) ->
     await store.write("a.md", "one\r\nTwo\r\n\rthree")
     await store.write("d/b.md", "two")
     await store.write("d/c.txt", "two")
-    memory.write_bytes("d/binary.md", b"two \xff")
+    memory.write("d/binary.md", b"two \xff")
     found = await store.search("", "^two$|three", "*.md", recursive=True)
     assert [(each.file_name, [(line.line_number, line.line) for line in each.matching_lines]) for each in found] == [
         ("a.md", [(2, "Two\n"), (3, "\rthree")]),
@@ -257,7 +257,7 @@ async def test_a_search_lists_once_and_reads_only_the_files_of_the_pattern() -> 
 @pytest.mark.asyncio
 async def test_a_file_that_is_not_utf_8_is_a_value_error_without_its_content() -> None:
     with AgentMemory.open("memory://") as memory:
-        memory.write_bytes("a.md", b"secret \xff")
+        memory.write("a.md", b"secret \xff")
         with pytest.raises(ValueError, match=r"^'a\.md' is not UTF-8 text and cannot be read$") as raised:
             await AgentMemoryFileStore(memory).read("a.md")
         assert raised.value.__suppress_context__
@@ -528,7 +528,7 @@ def test_the_example_remembers_on_s3(ministack: S3Server) -> None:
 @pytest.mark.asyncio
 async def test_a_file_is_read_with_unix_ends_and_keeps_its_own_ends_and_its_mark(memory: AgentMemory) -> None:
     store = AgentMemoryFileStore(memory)
-    memory.write_bytes("a.md", b"\xef\xbb\xbfone\r\ntwo\n")
+    memory.write("a.md", b"\xef\xbb\xbfone\r\ntwo\n")
     assert await store.read("a.md") == "one\ntwo\n"
     await store.write("a.md", "1\nnew\ntwo\n")
     assert memory.read_bytes("a.md") == b"\xef\xbb\xbf1\r\nnew\r\ntwo\n"

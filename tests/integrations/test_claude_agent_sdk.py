@@ -337,7 +337,7 @@ async def test_a_damaged_summary_is_made_again(kept: bytes) -> None:
     with AgentMemory.open("memory://") as memory:
         store = AgentMemorySessionStore(memory)
         await store.append(key(), [entry(customTitle="title")])
-        memory.write_bytes("p/s.summary.json", kept)
+        memory.write("p/s.summary.json", kept)
         assert _titles(await store.list_session_summaries("p")) == {"s": "title"}
 
 
@@ -542,7 +542,7 @@ async def test_damaged_lines_of_a_transcript_are_counted_and_a_mark_hides_no_ent
     store = AgentMemorySessionStore(memory)
     await store.append(key(), entries("a", "b"))
     (path,) = (each.path for each in memory.list() if each.path.endswith(".jsonl"))
-    memory.write_bytes(path, b"\xef\xbb\xbf" + memory.read_bytes(path) + b'{"uuid": "c\n5\n' + memory.read_bytes(path))
+    memory.write(path, b"\xef\xbb\xbf" + memory.read_bytes(path) + b'{"uuid": "c\n5\n' + memory.read_bytes(path))
     assert await store.load(key()) == entries("a", "b")
     assert [record.getMessage() for record in caplog.records if "hold no entry" in record.getMessage()] == [
         f"{path}: 2 lines hold no entry of a session"

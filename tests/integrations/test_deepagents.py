@@ -272,7 +272,7 @@ def test_a_file_with_crlf_is_edited_as_it_is_read_and_keeps_crlf(backend: Calls,
 
 
 def test_a_file_with_both_line_ends_and_a_mark_keeps_them(backend: Calls, memory: AgentMemory) -> None:
-    memory.write_bytes("a.md", b"\xef\xbb\xbfone\r\ntwo\nthree\r\n")
+    memory.write("a.md", b"\xef\xbb\xbfone\r\ntwo\nthree\r\n")
     assert backend.read("/a.md").file_data["content"] == "one\ntwo\nthree\n"
     assert [match["text"] for match in backend.grep("e").matches] == ["one", "three"]
     assert backend.edit("/a.md", "one\ntwo", "1\n2").occurrences == 1
@@ -282,7 +282,7 @@ def test_a_file_with_both_line_ends_and_a_mark_keeps_them(backend: Calls, memory
 
 
 def test_a_file_that_is_no_text_is_not_edited_and_not_read_as_text(backend: Calls, memory: AgentMemory) -> None:
-    memory.write_bytes("a.md", b"a\xff")
+    memory.write("a.md", b"a\xff")
     assert backend.edit("/a.md", "a", "b").error.startswith("Error editing file '/a.md': not UTF-8 text")
     assert backend.read("/a.md").error.startswith("Error reading file '/a.md': not UTF-8 text")
     assert memory.read_bytes("a.md") == b"a\xff"
@@ -434,7 +434,7 @@ def test_a_grep_reads_a_limited_amount_at_once(opened: AgentMemory, monkeypatch:
 
 
 def test_a_grep_skips_files_that_are_no_text(backend: Calls, memory: AgentMemory) -> None:
-    memory.write_bytes("broken.md", b"TODO \xff")
+    memory.write("broken.md", b"TODO \xff")
     memory.write("text in a.pdf", "TODO")
     memory.write("real.md", "TODO")
     assert found(backend.grep("TODO")) == {("/real.md", 1, "TODO")}

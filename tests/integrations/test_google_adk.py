@@ -289,7 +289,7 @@ async def test_a_damaged_version_counts_as_absent_and_the_others_are_read(conten
     with AgentMemory.open("memory://") as memory:
         service = AgentMemoryArtifactService(memory)
         await service.save_artifact(**REPORT, artifact=text("fine"))
-        memory.write_bytes("apps/app/users/ann/sessions/s1/artifacts/report.md/1", content)
+        memory.write("apps/app/users/ann/sessions/s1/artifacts/report.md/1", content)
         assert await service.load_artifact(**REPORT, version=1) is None
         assert await service.load_artifact(**REPORT, version=0) == text("fine")
         assert await service.save_artifact(**REPORT, artifact=text("next")) == 2
@@ -616,7 +616,7 @@ async def test_damaged_lines_are_skipped_and_kept() -> None:
     with AgentMemory.open("memory://") as memory:
         service = AgentMemoryMemoryService(memory)
         damaged = b'\xff\xfe\nnot JSON\n[1]\n{"id":1}\n{"id":"x","content":7}\n\n{"id":"torn","cont'
-        memory.write_bytes("apps/app/users/ann/memory/s1.jsonl", damaged)
+        memory.write("apps/app/users/ann/memory/s1.jsonl", damaged)
         memory.write("apps/app/users/ann/memory/.deleted.jsonl", '[]\n{"id":[1]}\n{"id":"gone"}\n{"id":')
         await service.add_events_to_memory(**SCOPE, events=[said("rail one"), said("rail two", id="gone")])
         assert await found(service, "rail") == ["rail one"]

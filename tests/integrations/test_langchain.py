@@ -85,7 +85,7 @@ def test_a_value_is_a_plain_file_under_its_key(store: Calls, memory: AgentMemory
     store.mset([("letters-7f.bin", b"\x00\xff"), ("a/b:c", b"x")])
     assert [str(entry) for entry in memory.list()] == ["a=2Fb=3Ac", "letters-7f.bin"]
     assert memory.read_bytes("letters-7f.bin") == b"\x00\xff"
-    memory.write_bytes("by hand.txt", b"hand")
+    memory.write("by hand.txt", b"hand")
     assert store.mget(["by hand.txt"]) == [b"hand"]
 
 

@@ -482,7 +482,7 @@ def test_a_file_that_holds_no_item_is_skipped_by_a_search_and_an_error_to_get(
         json.dumps({**times, "value": {}, "updated_at": 7}).encode(),
     ]  # fmt: skip
     for number, data in enumerate(damaged):
-        memory.write_bytes(f"users/{number}.json", data)
+        memory.write(f"users/{number}.json", data)
     store.put(USERS, "good", {"secret": "s3cr3t"})
     for limit in (1, MANY):
         assert store.shown("users", limit=limit) == [(USERS, "good", {"secret": "s3cr3t"})]

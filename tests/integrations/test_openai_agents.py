@@ -400,7 +400,7 @@ async def test_damaged_lines_stay_in_the_file_and_are_counted_in_one_warning(
 
 @pytest.mark.asyncio
 async def test_a_removal_leaves_the_other_bytes_as_they_are(memory: AgentMemory) -> None:
-    memory.write_bytes(FILE, b'{"a":1}\r\n \n{"b": "\xff"}\n{ "c" : 3 }')
+    memory.write(FILE, b'{"a":1}\r\n \n{"b": "\xff"}\n{ "c" : 3 }')
     session = AgentMemorySession(memory, ID)
     assert dict(await session.pop_item() or {}) == {"c": 3}
     assert memory.read_bytes(FILE) == b'{"a":1}\r\n \n{"b": "\xff"}\n'

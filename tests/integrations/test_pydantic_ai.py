@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
+from agent_memory.filesystem import filesystem
+
 pytest.importorskip("pydantic_ai")
 pytest.importorskip("pydantic_ai_harness")
 
@@ -215,7 +217,7 @@ async def test_a_relative_path_and_a_path_of_another_type_are_refused() -> None:
 
 def test_a_workspace_is_made_of_a_memory_and_a_name_and_is_no_copy() -> None:
     memory = AgentMemory.open("memory://")
-    for other in (None, "memory://", memory.filesystem()):
+    for other in (None, "memory://", filesystem(memory)):
         with pytest.raises(TypeError, match="takes an AgentMemory"):
             AgentMemoryWorkspace(other)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="name must be a str"):

@@ -60,7 +60,7 @@ async def text_of(store: Store, path: str = PATH) -> str | None:
 
 
 async def rewrite(store: Store, path: str, content: str) -> MemoryMutation:
-    return await store.write(path, content, when=await version_of(store, path))
+    return await store.write(path, content, expected_version=await version_of(store, path))
 
 
 class StoreContract:
@@ -74,57 +74,57 @@ class StoreContract:
         assert await store.read(PATH, max_chars=9) is None
 
     async def test_a_written_file_is_read_back_with_its_version(self, store: Store) -> None:
-        written = await store.write(PATH, "één\n", when=None)
+        written = await store.write(PATH, "één\n", expected_version=None)
         assert written.version is not None
         assert written == MemoryMutation(written.version, replayed=False, existed=False)
         assert await store.read(PATH, max_chars=99) == MemoryFile("één\n", written.version, None, truncated=False)
 
     async def test_an_empty_file_is_a_file(self, store: Store) -> None:
-        written = await store.write(PATH, "", when=None)
+        written = await store.write(PATH, "", expected_version=None)
         assert await store.read(PATH, max_chars=1) == MemoryFile("", str(written.version), None, truncated=False)
 
     async def test_a_new_version_replaces_the_expected_one(self, store: Store) -> None:
-        first = await store.write(PATH, "one", when=None)
-        second = await store.write(PATH, "two", when=first.version)
+        first = await store.write(PATH, "one", expected_version=None)
+        second = await store.write(PATH, "two", expected_version=first.version)
         assert second == MemoryMutation(second.version, replayed=False, existed=True)
         assert second.version != first.version
         assert await text_of(store) == "two"
 
     async def test_a_stale_version_is_a_conflict_and_nothing_changes(self, store: Store) -> None:
-        first = await store.write(PATH, "one", when=None)
-        await store.write(PATH, "two", when=first.version)
+        first = await store.write(PATH, "one", expected_version=None)
+        await store.write(PATH, "two", expected_version=first.version)
         for stale in (first.version, None, "0" * 64, ""):
             with pytest.raises(MemoryConflictError, match=f"'{PATH}' changed before it could be written"):
-                await store.write(PATH, "three", when=stale)
+                await store.write(PATH, "three", expected_version=stale)
             with pytest.raises(MemoryConflictError, match=f"'{PATH}' changed before it could be deleted"):
-                await store.delete(PATH, when=stale)
+                await store.delete(PATH, expected_version=stale)
         assert await text_of(store) == "two"
 
     async def test_a_version_of_a_missing_file_is_a_conflict(self, store: Store) -> None:
         for expected in ("1", "0" * 64, hashlib.sha256(b"").hexdigest()):
             with pytest.raises(MemoryConflictError):
-                await store.write(PATH, "x", when=expected)
+                await store.write(PATH, "x", expected_version=expected)
             with pytest.raises(MemoryConflictError):
-                await store.delete(PATH, when=expected)
+                await store.delete(PATH, expected_version=expected)
         assert await store.list_paths(limit=9) == []
 
     async def test_a_deleted_file_is_gone(self, store: Store) -> None:
-        written = await store.write(PATH, "one", when=None)
-        deleted = await store.delete(PATH, when=written.version)
+        written = await store.write(PATH, "one", expected_version=None)
+        deleted = await store.delete(PATH, expected_version=written.version)
         assert deleted == MemoryMutation(None, replayed=False, existed=True)
         assert await store.read(PATH, max_chars=9) is None
-        again = await store.write(PATH, "one", when=None)
+        again = await store.write(PATH, "one", expected_version=None)
         assert not again.existed
 
     async def test_the_deletion_of_a_missing_file_changes_nothing(self, store: Store) -> None:
-        assert await store.delete(PATH, when=None) == MemoryMutation(None, replayed=False, existed=False)
+        assert await store.delete(PATH, expected_version=None) == MemoryMutation(None, replayed=False, existed=False)
         assert await store.list_paths(limit=9) == []
 
     @pytest.mark.parametrize("most", [1, 3, 4, 5])
     async def test_a_read_is_bounded_in_characters_and_has_the_version_of_the_whole_file(
         self, store: Store, most: int
     ) -> None:
-        written = await store.write(PATH, "é👩é.", when=None)
+        written = await store.write(PATH, "é👩é.", expected_version=None)
         found = await store.read(PATH, max_chars=most)
         assert found == MemoryFile("é👩é."[:most], str(written.version), None, truncated=most < 4)
 
@@ -142,8 +142,8 @@ class StoreContract:
     async def test_a_path_outside_the_rules_of_the_harness_is_a_value_error(self, store: Store, path: str) -> None:
         for call in (
             store.read(path, max_chars=9),
-            store.write(path, "x", when=None),
-            store.delete(path, when=None),
+            store.write(path, "x", expected_version=None),
+            store.delete(path, expected_version=None),
         ):
             with pytest.raises(ValueError, match="invalid memory path"):
                 await call
@@ -151,42 +151,42 @@ class StoreContract:
 
     @pytest.mark.parametrize("path", ["x" * 200, "-", "_._", ".x", "A.B-C_d/e", "a/b/c/d"])
     async def test_a_path_within_the_rules_is_a_file(self, store: Store, path: str) -> None:
-        await store.write(path, "x", when=None)
+        await store.write(path, "x", expected_version=None)
         assert await store.list_paths(limit=9) == [path]
         assert await text_of(store, path) == "x"
 
     # Operations.
 
     async def test_a_repeated_write_gets_the_first_result_and_is_made_once(self, store: Store) -> None:
-        first = await store.write(PATH, "one", when=None, operation=ONE)
+        first = await store.write(PATH, "one", expected_version=None, operation=ONE)
         repeated = replace(first, replayed=True)
         await rewrite(store, PATH, "by another")
-        assert await store.write(PATH, "one", when=None, operation=ONE) == repeated
-        assert await store.write(PATH, "other text", when="stale", operation=ONE) == repeated
+        assert await store.write(PATH, "one", expected_version=None, operation=ONE) == repeated
+        assert await store.write(PATH, "other text", expected_version="stale", operation=ONE) == repeated
         assert await store.get_operation(ONE) == repeated
         assert await text_of(store) == "by another"
 
     async def test_a_repeated_replacement_says_that_the_file_existed(self, store: Store) -> None:
-        await store.write(PATH, "", when=None)
-        first = await store.write(PATH, "one", when=await version_of(store), operation=ONE)
+        await store.write(PATH, "", expected_version=None)
+        first = await store.write(PATH, "one", expected_version=await version_of(store), operation=ONE)
         assert (first.existed, first.replayed) == (True, False)
-        assert await store.write(PATH, "one", when="x", operation=ONE) == replace(first, replayed=True)
+        assert await store.write(PATH, "one", expected_version="x", operation=ONE) == replace(first, replayed=True)
 
     async def test_a_repeated_deletion_gets_the_first_result(self, store: Store) -> None:
-        written = await store.write(PATH, "one", when=None)
-        first = await store.delete(PATH, when=written.version, operation=ONE)
+        written = await store.write(PATH, "one", expected_version=None)
+        first = await store.delete(PATH, expected_version=written.version, operation=ONE)
         assert first == MemoryMutation(None, replayed=False, existed=True)
-        await store.write(PATH, "two", when=None)
+        await store.write(PATH, "two", expected_version=None)
         repeated = MemoryMutation(None, replayed=True, existed=True)
-        assert await store.delete(PATH, when=None, operation=ONE) == repeated
+        assert await store.delete(PATH, expected_version=None, operation=ONE) == repeated
         assert await store.get_operation(ONE) == repeated
         assert await text_of(store) == "two"
 
     async def test_a_repeated_deletion_of_a_missing_file_gets_the_first_result(self, store: Store) -> None:
-        await store.delete(PATH, when=None, operation=ONE)
-        await store.write(PATH, "one", when=None)
+        await store.delete(PATH, expected_version=None, operation=ONE)
+        await store.write(PATH, "one", expected_version=None)
         repeated = MemoryMutation(None, replayed=True, existed=False)
-        assert await store.delete(PATH, when=None, operation=ONE) == repeated
+        assert await store.delete(PATH, expected_version=None, operation=ONE) == repeated
         assert await store.get_operation(ONE) == repeated
         assert await text_of(store) == "one"
 
@@ -195,18 +195,18 @@ class StoreContract:
 
     async def test_an_operation_that_was_refused_can_be_repeated(self, store: Store) -> None:
         with pytest.raises(MemoryConflictError):
-            await store.write(PATH, "one", when="stale", operation=ONE)
+            await store.write(PATH, "one", expected_version="stale", operation=ONE)
         assert await store.get_operation(ONE) is None
-        written = await store.write(PATH, "one", when=None, operation=ONE)
+        written = await store.write(PATH, "one", expected_version=None, operation=ONE)
         assert (written.replayed, written.existed) == (False, False)
 
     async def test_an_id_with_another_fingerprint_is_an_operation_conflict(self, store: Store) -> None:
-        await store.write(PATH, "one", when=None, operation=ONE)
+        await store.write(PATH, "one", expected_version=None, operation=ONE)
         version = await version_of(store)
         for call in (
             store.get_operation(OTHER),
-            store.write(PATH, "two", when=version, operation=OTHER),
-            store.delete(PATH, when=version, operation=OTHER),
+            store.write(PATH, "two", expected_version=version, operation=OTHER),
+            store.delete(PATH, expected_version=version, operation=OTHER),
         ):
             with pytest.raises(MemoryOperationConflictError, match="operation id 'one' was reused"):
                 await call
@@ -219,7 +219,7 @@ class StoreContract:
     )
     async def test_an_operation_may_have_any_id_and_fingerprint(self, store: Store, name: str) -> None:
         operation, longer = MemoryOperation(name, name), MemoryOperation(f"{name}y", name)
-        await store.write(PATH, "one", when=None, operation=operation)
+        await store.write(PATH, "one", expected_version=None, operation=operation)
         assert await store.get_operation(operation) is not None
         assert await store.get_operation(longer) is None
         with pytest.raises(MemoryOperationConflictError):
@@ -230,7 +230,7 @@ class StoreContract:
     async def test_paths_are_listed_in_order_by_a_prefix_of_their_text(self, store: Store) -> None:
         paths = ["a/b/c.md", "a/b.md", "a/bc.md", "a/c.md", "ab/x.md", "b.md", "B.md", "a-b.md"]
         for path in paths:
-            await store.write(path, path, when=None)
+            await store.write(path, path, expected_version=None)
         assert await store.list_paths(limit=99) == sorted(paths)
         assert await store.list_paths("a/", limit=99) == ["a/b.md", "a/b/c.md", "a/bc.md", "a/c.md"]
         assert await store.list_paths("a/b", limit=99) == ["a/b.md", "a/b/c.md", "a/bc.md"]
@@ -255,7 +255,7 @@ class StoreContract:
             ("a/deep/tea.md", "tea"),
             ("b/tea.md", "tea"),
         ):
-            await store.write(path, text, when=None)
+            await store.write(path, text, expected_version=None)
         found = await store.search("a/", "tea", **SEARCH)
         assert [(match.path, match.score) for match in found.matches] == [("a/tea.md", 4.0), ("a/plan.md", 1.0)]
         assert (found.scanned, found.truncated) == (3, False)
@@ -264,7 +264,7 @@ class StoreContract:
     @pytest.mark.parametrize("changed", [{"limit": 1}, {"max_files": 1}, {"max_chars": 9}, {"max_file_chars": 3}])
     async def test_each_bound_of_a_search_is_told(self, store: Store, changed: dict[str, int]) -> None:
         for path in ("a/one.md", "a/two.md"):
-            await store.write(path, "tea " * 9, when=None)
+            await store.write(path, "tea " * 9, expected_version=None)
         found = await store.search("a/", "tea", **{**SEARCH, **changed})
         assert found.truncated
         assert sum(len(match.snippet) for match in found.matches) <= changed.get("max_chars", 400)
@@ -272,7 +272,7 @@ class StoreContract:
 
     @pytest.mark.parametrize("name", ["limit", "max_files", "max_chars", "max_file_chars"])
     async def test_a_search_without_words_or_room_finds_nothing(self, store: Store, name: str) -> None:
-        await store.write("a/one.md", "tea", when=None)
+        await store.write("a/one.md", "tea", expected_version=None)
         nothing = MemorySearchResult(matches=[], scanned=0, truncated=False)
         assert await store.search("a/", " \n", **SEARCH) == nothing
         for bound in (0, -1):
@@ -317,13 +317,13 @@ async def test_without_conditional_deletes_a_deletion_is_a_workspace_error_and_c
     if not has_no_deletes(request):
         pytest.skip("this storage deletes")
     store = AgentMemoryMemoryStore(memory)
-    version = (await store.write(PATH, "one", when=None)).version
+    version = (await store.write(PATH, "one", expected_version=None)).version
     for _ in range(2):
         with pytest.raises(WorkspaceError):
-            await store.delete(PATH, when=version, operation=ONE)
+            await store.delete(PATH, expected_version=version, operation=ONE)
         assert await store.get_operation(ONE) is None
     assert await text_of(store) == "one"
-    assert await store.delete("acme/main/none.md", when=None) == MemoryMutation(None, False, False)
+    assert await store.delete("acme/main/none.md", expected_version=None) == MemoryMutation(None, False, False)
 
 
 # The same calls on the store of the harness and on ours.
@@ -416,20 +416,20 @@ def test_both_stores_answer_the_same_calls_alike(calls: list[Sequence[Any]]) -> 
 @pytest.mark.asyncio
 async def test_a_file_of_the_store_is_the_file_of_the_memory_with_the_same_path(memory: AgentMemory) -> None:
     store = AgentMemoryMemoryStore(memory)
-    written = await store.write(PATH, "één", when=None)
+    written = await store.write(PATH, "één", expected_version=None)
     assert memory.read(PATH) == "één"
     assert written.version == hashlib.sha256("één".encode()).hexdigest()
     memory.append(PATH, "\nby another tool")
     with pytest.raises(MemoryConflictError):
-        await store.write(PATH, "two", when=written.version)
+        await store.write(PATH, "two", expected_version=written.version)
     assert await text_of(store) == "één\nby another tool"
 
 
 @pytest.mark.asyncio
 async def test_a_version_is_that_of_the_text_so_equal_texts_have_one_version() -> None:
     store = AgentMemoryMemoryStore(AgentMemory.open("memory://"))
-    first = await store.write(PATH, "one", when=None)
-    again = await store.write(PATH, "one", when=first.version)
+    first = await store.write(PATH, "one", expected_version=None)
+    again = await store.write(PATH, "one", expected_version=first.version)
     assert again == replace(first, existed=True)
 
 
@@ -451,16 +451,16 @@ async def test_arguments_of_another_type_are_type_errors() -> None:
     store: Any = AgentMemoryMemoryStore(AgentMemory.open("memory://"))
     for call in (
         store.read(7, max_chars=9),
-        store.write(None, "x", when=None),
-        store.write(PATH, None, when=None),
-        store.write(PATH, b"x", when=None),
-        store.delete(b"a", when=None),
+        store.write(None, "x", expected_version=None),
+        store.write(PATH, None, expected_version=None),
+        store.write(PATH, b"x", expected_version=None),
+        store.delete(b"a", expected_version=None),
         store.list_paths(7, limit=9),
     ):
         with pytest.raises(TypeError, match="must be a str"):
             await call
     with pytest.raises(ValueError, match="not valid Unicode"):
-        await store.write(PATH, "\ud800", when=None)
+        await store.write(PATH, "\ud800", expected_version=None)
     assert await store.list_paths(limit=9) == []
 
 
@@ -472,8 +472,8 @@ async def test_a_path_that_the_memory_refuses_asks_the_model_for_another(name: s
     store = AgentMemoryMemoryStore(memory)
     for call in (
         store.read(name, max_chars=9),
-        store.write(name, "x", when=None, operation=ONE),
-        store.delete(name, when=None),
+        store.write(name, "x", expected_version=None, operation=ONE),
+        store.delete(name, expected_version=None),
     ):
         with pytest.raises(ModelRetry, match="use a different filename") as raised:
             await call
@@ -487,12 +487,12 @@ async def test_a_path_that_the_memory_refuses_asks_the_model_for_another(name: s
 @pytest.mark.asyncio
 async def test_a_name_below_a_file_or_of_a_directory_asks_the_model_for_another(memory: AgentMemory) -> None:
     store = AgentMemoryMemoryStore(memory)
-    await store.write("a/b.md", "x", when=None)
+    await store.write("a/b.md", "x", expected_version=None)
     for name in ("a", "a/b.md/c.md"):
         with pytest.raises(ModelRetry, match="use a different filename"):
-            await store.write(name, "x", when=None)
+            await store.write(name, "x", expected_version=None)
         assert await store.read(name, max_chars=9) is None
-        assert not (await store.delete(name, when=None)).existed
+        assert not (await store.delete(name, expected_version=None)).existed
     assert await store.list_paths(limit=9) == ["a/b.md"]
 
 
@@ -502,7 +502,7 @@ async def test_a_hostile_path_is_a_file_or_is_refused(name: str, memory: AgentMe
     memory.write("outside.md", "x")
     store = AgentMemoryMemoryStore(memory.subtree("in"))
     try:
-        await store.write(name, "content", when=None)
+        await store.write(name, "content", expected_version=None)
     except ValueError:
         with pytest.raises(ValueError, match=r"invalid memory path|different filename"):
             await store.read(name, max_chars=99)
@@ -522,9 +522,9 @@ def test_two_paths_never_share_a_file_and_two_ids_never_an_operation(one: str, t
         for number, name in enumerate(dict.fromkeys((one, two))):
             operation = MemoryOperation(name, name)
             assert await store.get_operation(operation) is None
-            await store.write(f"op/{number}.md", "x", when=None, operation=operation)
+            await store.write(f"op/{number}.md", "x", expected_version=None, operation=operation)
             try:
-                await store.write(name, f"{number}", when=None)
+                await store.write(name, f"{number}", expected_version=None)
             except ValueError:
                 continue
             written[name] = f"{number}"
@@ -536,7 +536,7 @@ def test_two_paths_never_share_a_file_and_two_ids_never_an_operation(one: str, t
 @pytest.mark.asyncio
 async def test_files_of_other_programs_are_left_out_of_listings_and_searches(memory: AgentMemory) -> None:
     store = AgentMemoryMemoryStore(memory)
-    await store.write("a/tea.md", "tea", when=None)
+    await store.write("a/tea.md", "tea", expected_version=None)
     await AgentMemoryWorkspace(memory).make_dir("/a/memory")
     await AgentMemoryWorkspace(memory).make_dir("/a")
     memory.write("a/été tea.md", "tea")
@@ -547,30 +547,20 @@ async def test_files_of_other_programs_are_left_out_of_listings_and_searches(mem
         assert [match.path for match in found.matches] == (["a/tea.md"] if query == "tea" else [])
         assert (found.scanned, found.truncated) == (1, False)
     with pytest.raises(ValueError, match="invalid memory path"):
-        await store.write(f"a/{DIRECTORY_FILE}", "x", when=None)
+        await store.write(f"a/{DIRECTORY_FILE}", "x", expected_version=None)
 
 
 @pytest.mark.asyncio
 async def test_a_file_that_is_no_text_is_an_error_of_a_read_and_does_not_stop_a_search(memory: AgentMemory) -> None:
     store = AgentMemoryMemoryStore(memory)
-    await store.write("a/tea.md", "tea", when=None)
-    memory.write_bytes("a/photo.jpg", b"\xff\xd8 tea")
+    await store.write("a/tea.md", "tea", expected_version=None)
+    memory.write("a/photo.jpg", b"\xff\xd8 tea")
     with pytest.raises(OSError, match="not UTF-8"):
         await store.read("a/photo.jpg", max_chars=9)
     with pytest.raises(OSError, match="not UTF-8"):
-        await store.write("a/photo.jpg", "x", when=None)
+        await store.write("a/photo.jpg", "x", expected_version=None)
     found = await store.search("a/", "tea", **SEARCH)
     assert [match.path for match in found.matches] == ["a/tea.md", "a/photo.jpg"]
-
-
-@pytest.mark.asyncio
-async def test_an_operation_is_remembered_for_the_window_of_the_memory() -> None:
-    memory = AgentMemory.open("memory://")
-    store = AgentMemoryMemoryStore(memory.with_idempotency_window(1e-6))
-    await store.write(PATH, "one", when=None, operation=ONE)
-    assert await store.get_operation(ONE) is None
-    with pytest.raises(MemoryConflictError):
-        await store.write(PATH, "one", when=None, operation=ONE)
 
 
 @pytest.mark.asyncio
@@ -579,8 +569,8 @@ async def test_all_stores_of_an_agent_share_the_ids_of_operations_and_other_agen
     one = AgentMemoryMemoryStore(service.agent("ann").subtree("one"))
     two = AgentMemoryMemoryStore(service.agent("ann").subtree("two"))
     bob = AgentMemoryMemoryStore(service.agent("bob").subtree("one"))
-    await one.write(PATH, "x", when=None, operation=ONE)
-    for call in (two.get_operation(ONE), two.write(PATH, "x", when=None, operation=ONE)):
+    await one.write(PATH, "x", expected_version=None, operation=ONE)
+    for call in (two.get_operation(ONE), two.write(PATH, "x", expected_version=None, operation=ONE)):
         with pytest.raises(MemoryOperationConflictError):
             await call
     assert await bob.get_operation(ONE) is None
@@ -590,9 +580,9 @@ async def test_all_stores_of_an_agent_share_the_ids_of_operations_and_other_agen
 @pytest.mark.asyncio
 async def test_an_operation_for_another_path_is_an_operation_conflict() -> None:
     store = AgentMemoryMemoryStore(AgentMemory.open("memory://"))
-    await store.write(PATH, "x", when=None, operation=ONE)
+    await store.write(PATH, "x", expected_version=None, operation=ONE)
     with pytest.raises(MemoryOperationConflictError):
-        await store.write("other.md", "x", when=None, operation=ONE)
+        await store.write("other.md", "x", expected_version=None, operation=ONE)
     assert await store.list_paths(limit=9) == [PATH]
 
 
@@ -614,11 +604,11 @@ async def test_an_operation_that_did_not_tell_its_end_is_never_made_again() -> N
     memory = AgentMemory.open(Unanswered()).with_timeout(0.2)
     store = AgentMemoryMemoryStore(memory)
     with pytest.raises(OutcomeUnknownError, match="no answer"):
-        await store.write(PATH, "one", when=None, operation=ONE)
+        await store.write(PATH, "one", expected_version=None, operation=ONE)
     assert await store.get_operation(ONE) is None
     memory.write(PATH, "by another")
     with pytest.raises(OutcomeUnknownError, match="may or may not"):
-        await store.write(PATH, "two", when=await version_of(store), operation=ONE)
+        await store.write(PATH, "two", expected_version=await version_of(store), operation=ONE)
     assert await text_of(store) == "by another"
 
 
@@ -627,11 +617,11 @@ async def test_an_operation_that_did_not_tell_its_end_is_never_made_again() -> N
 
 @pytest.mark.asyncio
 async def test_a_read_only_memory_refuses_changes_and_nothing_changes(memory: AgentMemory) -> None:
-    version = (await AgentMemoryMemoryStore(memory).write(PATH, "one", when=None)).version
+    version = (await AgentMemoryMemoryStore(memory).write(PATH, "one", expected_version=None)).version
     store = AgentMemoryMemoryStore(memory.read_only())
     for change in (
-        store.write(PATH, "two", when=version, operation=ONE),
-        store.delete(PATH, when=version),
+        store.write(PATH, "two", expected_version=version, operation=ONE),
+        store.delete(PATH, expected_version=version),
     ):
         with pytest.raises(OperationDenied, match="read-only"):
             await change
@@ -644,7 +634,7 @@ async def test_plugins_see_each_call_as_one_operation_and_a_repeated_one_as_repl
     recorder = RecordingPlugin()
     store = AgentMemoryMemoryStore(AgentMemory.open("memory://", plugins=[recorder]).acting_as("ann"))
     for _ in range(2):
-        await store.write(PATH, "one", when=None, operation=ONE)
+        await store.write(PATH, "one", expected_version=None, operation=ONE)
     await store.read(PATH, max_chars=9)
     seen = [(each.kind, each.actor, outcome.status, outcome.replayed) for each, outcome in recorder.after]
     assert seen == [
@@ -664,7 +654,7 @@ async def append_line(store: AgentMemoryMemoryStore, path: str, line: str, opera
         found = await store.read(path, max_chars=1_000_000)
         text = f"{found.content if found else ''}{line}\n"
         try:
-            await store.write(path, text, when=found.version if found else None, operation=operation)
+            await store.write(path, text, expected_version=found.version if found else None, operation=operation)
         except MemoryConflictError:
             continue
         return
@@ -674,7 +664,7 @@ def add(memory: AgentMemory, process: int, number: int) -> None:
     async def write() -> None:
         store = AgentMemoryMemoryStore(memory)
         operation = MemoryOperation(f"{process}-{number}", "f")
-        await store.write(f"log/{process}-{number}.md", f"{number}", when=None, operation=operation)
+        await store.write(f"log/{process}-{number}.md", f"{number}", expected_version=None, operation=operation)
         for _ in range(2):  # the second call is a repeated one
             await append_line(store, "all.md", f"{process}-{number}", MemoryOperation(f"all {process}-{number}", "f"))
 
@@ -694,13 +684,13 @@ def test_race_of_processes_loses_no_file_and_no_line_and_adds_none_twice(shared_
 
 def write_once(memory: AgentMemory) -> MemoryMutation:
     store = AgentMemoryMemoryStore(memory)
-    return asyncio.run(store.write(PATH, "once", when=None, operation=ONE))
+    return asyncio.run(store.write(PATH, "once", expected_version=None, operation=ONE))
 
 
 def delete_once(memory: AgentMemory) -> MemoryMutation:
     store = AgentMemoryMemoryStore(memory)
     version = hashlib.sha256(b"once").hexdigest()
-    return asyncio.run(store.delete(PATH, when=version, operation=MemoryOperation("two", "f")))
+    return asyncio.run(store.delete(PATH, expected_version=version, operation=MemoryOperation("two", "f")))
 
 
 def ask(memory: AgentMemory) -> MemoryMutation | None:
@@ -724,7 +714,7 @@ def test_at_once_two_processes_make_one_operation_and_get_one_answer(shared_plac
 @pytest.mark.asyncio
 async def test_of_tasks_at_once_with_one_operation_one_is_made(memory: AgentMemory) -> None:
     store = AgentMemoryMemoryStore(memory)
-    calls = [store.write(PATH, "once", when=None, operation=ONE) for _ in range(4)]
+    calls = [store.write(PATH, "once", expected_version=None, operation=ONE) for _ in range(4)]
     answers = await asyncio.gather(*calls)
     assert sorted(answer.replayed for answer in answers) == [False, True, True, True]
     assert await text_of(store) == "once"
@@ -733,7 +723,7 @@ async def test_of_tasks_at_once_with_one_operation_one_is_made(memory: AgentMemo
 @pytest.mark.asyncio
 async def test_of_tasks_at_once_with_one_version_one_wins(memory: AgentMemory) -> None:
     store = AgentMemoryMemoryStore(memory)
-    calls = [store.write(PATH, f"{number}", when=None) for number in range(4)]
+    calls = [store.write(PATH, f"{number}", expected_version=None) for number in range(4)]
     answers = await asyncio.gather(*calls, return_exceptions=True)
     assert sorted(isinstance(answer, MemoryConflictError) for answer in answers) == [False, True, True, True]
 
@@ -786,7 +776,7 @@ async def test_an_agent_deletes_a_file_or_is_told_that_the_storage_cannot(
     memory: AgentMemory, request: pytest.FixtureRequest
 ) -> None:
     store = AgentMemoryMemoryStore(memory)
-    await store.write("acme/main/plan.md", "x", when=None)
+    await store.write("acme/main/plan.md", "x", expected_version=None)
     answers: list[str] = []
     calls: Sequence[tuple[str, dict[str, Any]]] = [
         ("delete_memory", {"file": "plan.md"}),
@@ -816,7 +806,7 @@ def test_each_run_may_have_its_own_event_loop() -> None:
 async def test_a_file_is_read_with_unix_ends_and_keeps_its_own_ends_and_its_mark() -> None:
     with AgentMemory.open(MemoryBackend()) as memory:
         store = AgentMemoryMemoryStore(memory)
-        memory.write_bytes(PATH, b"\xef\xbb\xbfone\r\ntwo\n")
+        memory.write(PATH, b"\xef\xbb\xbfone\r\ntwo\n")
         assert await text_of(store) == "one\ntwo\n"
         await rewrite(store, PATH, "1\nnew\ntwo\n")
         assert memory.read_bytes(PATH) == b"\xef\xbb\xbf1\r\nnew\r\ntwo\n"

@@ -235,7 +235,7 @@ def mounted_file(memory: AgentMemory, root: Path) -> Iterator[Path]:
 
 @pytest.mark.parametrize("change", [
     lambda m: m.write("MEMORY.md", "new"),
-    lambda m: m.write_bytes("MEMORY.md", b"new"),
+    lambda m: m.write("MEMORY.md", b"new"),
     lambda m: m.write_blocks("MEMORY.md", [b"new"], 3),
     lambda m: m.edit("MEMORY.md", str.upper),
     lambda m: m.delete("MEMORY.md"),
