@@ -35,7 +35,7 @@ from agent_memory.errors import (
     UnsupportedOperationError,
     WriteError,
 )
-from agent_memory.key import RULES, Key
+from agent_memory.key import RULES, InternalPath, Key
 from agent_memory.runtime.run import Run
 
 _LIST_LIMIT = 100_000
@@ -135,8 +135,12 @@ def told_as_partial(key: Key, has_erased: Callable[[], bool]) -> Iterator[None]:
     except FileOperationError as error:
         if error.left if isinstance(error, PartialOperationError) else not has_erased():
             raise  # it names the files, or nothing was erased
-        left = (key.path,) if key.path and not key.is_internal else ()
-        raise PartialOperationError(f"{named(key)}: a part was erased, then this failed: {error}", (), left) from error
+        failure = error.args[0] if isinstance(error.path, InternalPath) else str(error)
+        is_told = isinstance(error, PartialOperationError)
+        message = failure if is_told else f"a part was erased, then this failed: {failure}"
+        if key.is_internal:
+            raise PartialOperationError(message) from error
+        raise PartialOperationError(f"{named(key)}: {message}", (), (key.path,) if key.path else ()) from error
 
 
 async def forget_each(store: Backend, run: Run, tree: Key, is_meant: Callable[[Key], Awaitable[bool]]) -> None:

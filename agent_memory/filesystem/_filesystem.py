@@ -199,6 +199,7 @@ class AgentMemoryFileSystem(Transfers):
 
     def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **kwargs: Any) -> None:
         """Write a file, or create it with ``mode="create"``: one operation, in a transaction at its end."""
+        memoryview(value)  # TypeError: a text is no content of a file of bytes
         opened = {"overwrite": "wb", "create": "xb"}.get(mode)
         if opened is None:
             raise ValueError(f"mode must be 'overwrite' or 'create', not {mode!r}")

@@ -106,7 +106,7 @@ def _require_one_memory(path: UPath, part: object) -> None:
 
 
 def _require_path(part: object) -> None:
-    if not isinstance(part, str | os.PathLike):
+    if not isinstance(part, str | os.PathLike | UPath):
         raise TypeError(f"a path is a str or a PathLike, not {type(part).__name__}")
 
 

@@ -23,7 +23,6 @@ __all__ = [
     "RESERVED",
     "RULES",
     "TEMPORARY_SUFFIX",
-    "InternalPath",
     "Key",
     "agent_id",
     "decode_segment",

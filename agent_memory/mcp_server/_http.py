@@ -87,7 +87,7 @@ async def serve_http(
             max_sessions=limits.sessions + limits.connections,  # each session in use has a connection
         )
         config = uvicorn.Config(
-            _Guarded(Sessions(inner, limits.sessions), token),
+            _WithToken(Sessions(inner, limits.sessions), token),
             log_config=None,  # the application configures logging
             access_log=False,
             ws="none",
@@ -131,7 +131,7 @@ def _ended_by_hangup(server: uvicorn.Server) -> Iterator[None]:
         signal.raise_signal(number)
 
 
-class _Guarded:
+class _WithToken:
     """Passes on the requests with the token, and answers all others with 401."""
 
     def __init__(self, app: ASGIApp, token: str) -> None:

@@ -11,9 +11,6 @@ from typing import Any
 
 import pytest
 
-from agent_memory import (
-    InvalidContentError,
-)
 from tests.filesystem.kit import Failed, FileSystem, Recorder, contents, written
 
 
@@ -96,7 +93,7 @@ def test_text_is_written_as_by_the_builtin_open(scratch: FileSystem) -> None:
     assert scratch.read_text("a", encoding="utf-16-le") == "é\n"
     with pytest.raises(LookupError):
         scratch.open("b", "w", encoding="none such")
-    with pytest.raises(InvalidContentError):
+    with pytest.raises(TypeError):
         scratch.pipe_file("a", "text")  # type: ignore[arg-type]
 
 

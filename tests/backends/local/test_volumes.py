@@ -194,7 +194,7 @@ with AgentMemoryService(root) as service:
     service.agent("Ada").write("plan.md", "second of Ada")
     try:
         service.agent("ada").write("plan.md", "second of ada")
-    except FileAlreadyExistsError as error:
+    except WriteError as error:
         assert "cannot be kept" in str(error), error
     else:
         raise AssertionError("two agents share their versions")
