@@ -35,7 +35,6 @@ from tests.support.ceph import cluster
 from tests.support.places import Place, in_a_versioned_bucket, on_disk
 from tests.support.scopes import scope_of
 from tests.support.servers import KEY, ROOTS, SECRET, Root, S3Server, free_port
-from tests.support.tls import certificate, tls_front
 
 pytest_plugins = ["pytester", "agent_memory.testing.pytest_plugin"]
 
@@ -254,6 +253,8 @@ def rclone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 @pytest.fixture(scope="session")
 def https(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[S3Server], S3Server]]:
     """Return a server behind a front that speaks https; clients must trust its certificate."""
+    from tests.support.tls import certificate, tls_front  # needs `cryptography`, which few environments have
+
     directory = tmp_path_factory.mktemp("tls")
     context = certificate(directory)
     with ExitStack() as fronts:
