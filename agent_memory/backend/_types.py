@@ -32,6 +32,10 @@ class ETag:
 
     token: str
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.token, str):
+            raise TypeError(f"the token of an etag is a str, not {type(self.token).__name__}")
+
     def __eq__(self, other: object) -> bool:
         return self.token == other.token if isinstance(other, ETag) else NotImplemented
 

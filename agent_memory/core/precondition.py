@@ -57,9 +57,10 @@ def checked_when(when: C, *states: When, by_content: bool = True) -> C:
     if when in states if isinstance(when, When) else isinstance(when, (ETag, SHA256) if by_content else ETag):
         return when
     allowed = ", ".join(state.name for state in states)
+    digest = ", an ETag or a SHA256" if by_content else " or an ETag"
     given = when.name if isinstance(when, When) else type(when).__name__
-    digest = " or a SHA256" if by_content else ""
-    raise TypeError(f"when must be {allowed}, an ETag{digest}, not {given}; ANY is no precondition")
+    advice = "; stat() has the etag of a file" if when is None else ""
+    raise TypeError(f"when must be {allowed}{digest}, not {given}{advice}")
 
 
 class DefaultCondition:
@@ -78,7 +79,7 @@ def checked_edit(when: EditCondition | DefaultCondition, missing: object) -> Edi
     """
     if isinstance(when, DefaultCondition):
         return PRESENT if missing is None else ANY
-    checked = checked_when(when, ANY, PRESENT)
+    checked = checked_when(when, *((ANY, PRESENT) if when is ANY or missing is not None else (PRESENT,)))
     if checked is ANY and missing is None:
         raise TypeError("when=ANY needs missing=, the text of which the edit creates a missing file")
     if checked is not ANY and missing is not None:

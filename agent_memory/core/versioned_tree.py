@@ -18,7 +18,7 @@ from agent_memory.core.versions.origin import made_by
 from agent_memory.core.versions.record import records_of
 from agent_memory.core.versions.redact import RedactResult, checked_reason, redact
 from agent_memory.core.versions.retention import prune, prune_a_few
-from agent_memory.core.versions.settings import VersionLimits, require_versions
+from agent_memory.core.versions.settings import VersionLimits, checked_limits, require_versions
 from agent_memory.core.versions.states import FileVersion, StoredRecord, current_file
 from agent_memory.core.versions.store import VersionedStore
 from agent_memory.core.versions.undo import Range, RecordedAppends, Selection, without_ranges
@@ -95,6 +95,8 @@ class VersionedTree(Scope):
         return await self._of_histories(run, "read_version", path, found)
 
     async def set_version_limits(self, run: Run, limits: VersionLimits | None) -> None:
+        checked_limits(limits)
+
         async def flow(store: Backend, run: Run, c: Call) -> Effect:
             await self.settings.set_limits(store, run, c, limits)
             return Effect()

@@ -18,4 +18,6 @@ def filesystem(memory: AgentMemory | AsyncAgentMemory) -> AgentMemoryFileSystem:
     Each of its calls passes the hooks, and blocks: in an event loop, run them in a thread (`asyncio.to_thread`). It is
     closed with the memory.
     """
+    if not isinstance(memory, AgentMemory | AsyncAgentMemory):
+        raise TypeError(f"filesystem takes an AgentMemory or an AsyncAgentMemory, not {type(memory).__name__}")
     return AgentMemoryFileSystem(memory.as_sync())

@@ -160,3 +160,9 @@ def test_a_directory_has_no_etag() -> None:
         with pytest.raises(AgentMemoryFileNotFoundError):
             call("directory", "other", when=etag)
     assert [entry.path for entry in memory.list()] == ["directory/file"]
+
+
+@pytest.mark.parametrize("token", [None, 5, b"x"])
+def test_an_etag_is_made_of_a_text(token: Any) -> None:
+    with pytest.raises(TypeError, match="the token of an etag is a str, not"):
+        ETag(token)

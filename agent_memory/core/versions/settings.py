@@ -42,7 +42,8 @@ class VersionLimits:
         limits = (("keep", self.keep, int), ("days", self.days, int | float), ("max_bytes", self.max_bytes, int))
         for name, value, kind in limits:
             if isinstance(value, bool) or not isinstance(value, kind) or not 0 < value < math.inf:
-                raise ValueError(f"versions: {name} must be a positive number, not {value!r}")
+                whole = "whole " if kind is int else ""
+                raise ValueError(f"versions: {name} must be a positive {whole}number, not {value!r}")
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,13 @@ class SettingsCall(Protocol):
     started: float
 
 
+def checked_limits(limits: VersionLimits | None) -> VersionLimits | None:
+    """Return limits that a caller gave; raises `TypeError` for another type."""
+    if limits is None or isinstance(limits, VersionLimits):
+        return limits
+    raise TypeError(f"versions must be a VersionLimits or None, not {type(limits).__name__}")
+
+
 class SettingsCache:
     """The settings of one store as this process knows them; `KnownStore` says when they are read again.
 
@@ -113,7 +121,7 @@ class SettingsCache:
 
     def __init__(self, wanted: VersionLimits | None = None) -> None:
         self.sweep = Sweep()
-        self._wanted = wanted
+        self._wanted = checked_limits(wanted)
         self._store = KnownStore()
         self._parsed: tuple[StoreRecord | None, VersionSettings | None] = (None, None)
 
@@ -186,7 +194,12 @@ async def require_versions(store: Backend, run: Run, key: Key) -> None:
         UnsupportedOperationError: it has no conditional write or delete, or keeps no origins.
     """
     found = await checked_capabilities(store, run, key)
-    if not (store.keeps_origins and found.compare_and_swap and found.conditional_delete):
+    needed = {
+        "conditional writes": found.compare_and_swap,
+        "conditional deletes": found.conditional_delete,
+        "origins": store.keeps_origins,
+    }
+    if lacking := [name for name, has in needed.items() if not has]:
         raise UnsupportedOperationError(
-            "this store keeps versions, which needs conditional writes and conditional deletes; this backend has none"
+            f"versions need {', '.join(needed)}; this backend has no {' and no '.join(lacking)}"
         )

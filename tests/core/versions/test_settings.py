@@ -13,7 +13,10 @@ import pytest
 
 from agent_memory import (
     AgentMemory,
+    AgentMemoryService,
     AppendError,
+    AsyncAgentMemory,
+    AsyncAgentMemoryService,
     FileOperationError,
     FileTooLargeError,
     FileVersion,
@@ -122,7 +125,7 @@ def test_settings_that_are_too_large_are_an_error_about_the_callers_file() -> No
     "limits", [{"keep": 0}, {"keep": 1.5}, {"days": -1}, {"days": float("inf")}, {"max_bytes": True}]
 )
 def test_a_limit_that_is_no_positive_number_is_refused(limits: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="must be a positive number"):
+    with pytest.raises(ValueError, match=r"must be a positive (whole )?number"):
         VersionLimits(**limits)
 
 
@@ -152,3 +155,15 @@ def test_a_disk_without_extended_attributes_keeps_no_versions(tmp_path: Path, mo
         AgentMemory.open(tmp_path / "root", versions=ON).write("a", "two")
     memory.write("a", "three")
     assert memory.versions.list("a") == (FileVersion("", "a", None, None, 5, None, 0),)
+
+
+@pytest.mark.parametrize("limits", [True, 3, "on", {"keep": 3}, (1, 2), VersionLimits])
+def test_limits_of_another_type_are_refused_and_the_record_stays(limits: Any) -> None:
+    memory = AgentMemory.open("memory://")
+    memory.versions.set_limits(VersionLimits(keep=7))
+    with pytest.raises(TypeError, match="versions must be a VersionLimits or None, not"):
+        memory.versions.set_limits(limits)
+    for opening in (AgentMemory.open, AsyncAgentMemory.open, AgentMemoryService, AsyncAgentMemoryService):
+        with pytest.raises(TypeError, match="versions must be a VersionLimits or None, not"):
+            opening("memory://", versions=limits)
+    assert memory.versions.limits() == VersionLimits(keep=7)
