@@ -298,7 +298,7 @@ async def read_expected(
     try:
         snapshot = await run.call(store.read, key, when=ANY if isinstance(when, SHA256) else when)
     except AgentMemoryFileNotFoundError:
-        raise missing("no such file", path=key.path) from None
+        raise missing("the file is gone" if missing is ConflictError else "no such file", path=key.path) from None
     if isinstance(when, SHA256) and sha256(snapshot.data) != when.digest:
         raise ConflictError("the content is not the expected content; nothing was written", path=key.path)
     return snapshot

@@ -18,7 +18,7 @@ from agent_memory.core.precondition import (
 )
 from agent_memory.core.results import RecordedResult, TreeResult, WriteResult
 from agent_memory.memory.versions import AsyncFileVersions
-from agent_memory.memory.view import View, content_of, of_bytes, of_text
+from agent_memory.memory.view import View, content_of, of_bytes, of_text, text_of
 from agent_memory.reading.reader import Reader
 from agent_memory.runtime.io_loop import AsyncIORun
 from agent_memory.runtime.run import Run
@@ -108,7 +108,7 @@ class AsyncAgentMemory(View):
         when: EditCondition | DefaultCondition = BY_MISSING,
     ) -> WriteResult:
         """See `AgentMemory.edit`."""
-        old = None if missing is None else content_of(missing)
+        old = None if missing is None else text_of(missing)
         return await self._do(lambda run: self._tree.edit(run, path, of_text(change), old, when))
 
     async def edit_bytes(

@@ -19,7 +19,7 @@ from agent_memory.core.precondition import (
 from agent_memory.core.results import RecordedResult, TreeResult, WriteResult
 from agent_memory.core.tree import Tree
 from agent_memory.memory.versions import FileVersions
-from agent_memory.memory.view import View, content_of, of_bytes, of_text
+from agent_memory.memory.view import View, content_of, of_bytes, of_text, text_of
 from agent_memory.reading.reader import Reader
 from agent_memory.runtime.run import step
 from agent_memory.runtime.runners import sync_run
@@ -277,7 +277,7 @@ class AgentMemory(View):
                 nothing was written.
             TypeError: ``ANY`` without ``missing``, or another precondition with it.
         """
-        old = None if missing is None else content_of(missing)
+        old = None if missing is None else text_of(missing)
         return step(self._tree.edit(self._run, path, of_text(change), old, when))
 
     def edit_bytes(

@@ -138,6 +138,11 @@ def content_of(content: str | bytes) -> Callable[[], bytes]:
     return partial(content_bytes, content)
 
 
+def text_of(content: str) -> Callable[[], bytes]:
+    """Content of a file from a text only; otherwise as `content_of`."""
+    return partial(text_bytes, content)
+
+
 def of_text(change: Callable[[str], str | None]) -> Callable[[Key, bytes], bytes | None]:
     """A function of a file's text as a function of its bytes."""
 
