@@ -79,9 +79,9 @@ def checked_edit(when: EditCondition | DefaultCondition, missing: object) -> Edi
     """
     if isinstance(when, DefaultCondition):
         return PRESENT if missing is None else ANY
-    checked = checked_when(when, *((ANY, PRESENT) if when is ANY or missing is not None else (PRESENT,)))
-    if checked is ANY and missing is None:
+    checked_when(when, *((ANY, PRESENT) if when is ANY or missing is not None else (PRESENT,)))
+    if when is ANY and missing is None:
         raise TypeError("when=ANY needs missing=, the text of which the edit creates a missing file")
-    if checked is not ANY and missing is not None:
+    if when is not ANY and missing is not None:
         raise TypeError("missing= creates a missing file, so it excludes every precondition but when=ANY")
-    return checked
+    return when

@@ -140,11 +140,11 @@ class Transfers(Confined):
     ) -> None:
         """Copy a file to a local file or a file object, in bounded memory: one read."""
         path = self._strip_protocol(rpath)
-        if outfile is None and not isfilelike(lpath):
-            lpath = local_path(lpath)
-        target = outfile or lpath
-        if outfile is None and not isfilelike(lpath) and Path(lpath).is_dir() and self.isfile(path):
-            raise is_a_directory(os.fspath(lpath))
+        target: Any = outfile or lpath
+        if not isfilelike(target):
+            target = local_path(target)
+            if Path(target).is_dir() and self.isfile(path):
+                raise is_a_directory(target)
 
         async def work(reader: Reader) -> None:
             data = await reader.read(0, BLOCK)
@@ -163,7 +163,7 @@ class Transfers(Confined):
         except IsADirectoryError:
             if isfilelike(target):
                 raise
-            Path(cast(Any, lpath)).mkdir(parents=True, exist_ok=True)
+            Path(target).mkdir(parents=True, exist_ok=True)
 
     def put(self, lpath: Any, rpath: Any, *args: Any, **kwargs: Any) -> None:
         """Copy files from the local disk, as in fsspec's guide to copying: one `put_file` each."""

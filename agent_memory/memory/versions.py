@@ -284,8 +284,8 @@ def _id_of_page(after: FileVersion | VersionId | None) -> VersionId | None:
 
 
 def _to_replace(when: SourceCondition) -> Literal[When.ANY] | ETag:
-    checked = checked_when(when, PRESENT, by_content=False)  # PRESENT is that of the version: the file may be deleted
-    return ANY if checked is PRESENT else checked
+    checked_when(when, PRESENT, by_content=False)
+    return when if isinstance(when, ETag) else ANY  # PRESENT is that of the version: the file may be deleted
 
 
 def _diff(path: str, old: FileVersion | VersionId, before: str, new: FileVersion | VersionId | None, after: str) -> str:

@@ -146,11 +146,12 @@ def _check(raised: AgentMemoryError, names: set[str]) -> None:
 
 def test_a_record_of_a_rename_that_cannot_be_written_is_a_write_error_about_the_source() -> None:
     backend, memory, _ = seeded()
-    backend.error = ERRORS[3]
+    backend.error, told = ERRORS[3], ""
     for backend.left in itertools.count(1):
         with pytest.raises(WriteError) as raised:
             memory.rename("d/a.md", "d/b.md")
-        if "the rename" in str(raised.value):
+        told = str(raised.value)
+        if "the rename" in told:
             break
-    assert str(raised.value) == "'d/a.md': the rename cannot be recorded: taken"
+    assert told == "'d/a.md': the rename cannot be recorded: taken"
     assert memory.read("d/a.md") == "3xy"
