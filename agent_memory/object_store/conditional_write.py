@@ -243,6 +243,8 @@ class Write:
         avoided = self.avoided(log)
         log = log.with_former_names(FormerName.all_of(self.name, avoided))
         if avoided and await self._needs_upload(data, avoided, base):
+            if not isinstance(base, State):  # a server may fail to complete an upload whose name is an empty directory
+                await self._directories.free_where_kept(self._key)
             written = self._composer.write(
                 self.name, data, log.metadata, self.attempts, if_match=etag, absent=base is None
             )

@@ -141,6 +141,11 @@ class Directories:
         await self._remove_directory(key, self._bucket.directory(key))
         return True
 
+    async def free_where_kept(self, key: Key) -> None:
+        """As `free`, on a server that keeps empty directories; one listing on other servers."""
+        if (await self._bucket.list(key, WriteError, self._bucket.directory(key), deep=False, limit=1)).has_directories:
+            await self.free(key)
+
     async def _remove_directory(self, key: Key, top: str) -> None:
         for below in (await self._bucket.list(key, WriteError, top, deep=False, limit=_MAX_KEYS)).prefixes:
             await self._remove_directory(key, below)
