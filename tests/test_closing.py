@@ -228,10 +228,9 @@ class ObservingLastWords(LastWords):
 def test_what_a_plugin_does_while_it_is_closed_is_recorded_or_refused(
     tmp_path: Path, kind: type[LastWords], is_first: bool
 ) -> None:
-    plugin, log = kind(), AuditPlugin(tmp_path / "audit.jsonl")
     checkpoints = CheckpointFile(tmp_path / "checkpoints.jsonl")
-    plugins = [checkpoints, plugin, log] if is_first else [log, plugin, checkpoints]
-    plugin.memory = AgentMemory.open(tmp_path / "store", plugins=plugins)
+    plugin, log = kind(), AuditPlugin(tmp_path / "audit.jsonl", checkpoints=checkpoints)
+    plugin.memory = AgentMemory.open(tmp_path / "store", plugins=[plugin, log] if is_first else [log, plugin])
     plugin.memory.write("a.md", "x")
     plugin.memory.close()
     recorded = [record["path"] for record in records(tmp_path / "audit.jsonl") if record["event"] == "operation"]

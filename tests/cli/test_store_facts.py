@@ -44,7 +44,7 @@ def test_the_record_is_shown(run: Run, store: Path) -> None:
     }  # fmt: skip
     assert document["healthy"] is True
     shown = run("--url", "store", "doctor", "--rounds", "1").stdout
-    assert f"Store: id {facts['id']}, format 1, features: receipts, versions\n" in shown
+    assert f"Store: id {facts['id']}, format 1, features: no-conversation, receipts, versions\n" in shown
     assert facts["versions"]["secret"] not in shown + json.dumps(document)
 
 

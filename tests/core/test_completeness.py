@@ -315,7 +315,7 @@ def test_a_command_touches_the_storage_only_within_operations_reported_once(
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "a.md").write_text("x")
     monkeypatch.setattr(cli_settings, "open_backend", lambda *_: opened.memory._tree.backend)
-    monkeypatch.setattr(cli_settings, "plugins_from", lambda _: [opened.watch])
+    monkeypatch.setattr(cli_settings, "plugins_of", lambda _: [opened.watch])
     monkeypatch.setattr("agent_memory.service._refuse_source_checkout", lambda _: None)
     with opened.watch.seeing(command):
         result = CliRunner().invoke(app, ["--url", "memory://", "--agent", "bob", command, *args])
@@ -328,7 +328,7 @@ def test_a_copy_between_stores_touches_them_only_within_operations(
     other = guarded(opened.watch)
     backends = {"memory://one": opened.memory._tree.backend, "memory://two": other}
     monkeypatch.setattr(cli_settings, "open_backend", lambda url, _: backends[url])
-    monkeypatch.setattr(cli_settings, "plugins_from", lambda _: [opened.watch])
+    monkeypatch.setattr(cli_settings, "plugins_of", lambda _: [opened.watch])
     monkeypatch.setattr("agent_memory.service._refuse_source_checkout", lambda _: None)
     monkeypatch.setattr("agent_memory.cli.transfer._no_agents", lambda _: [])  # searches outside the agents
     with opened.watch.seeing("transfer"):

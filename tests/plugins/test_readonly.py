@@ -91,7 +91,9 @@ def test_versions_of_a_read_only_file_stay_as_they_are(change: str) -> None:
             assert memory.versions.undo(actor="bob").left == (Left("policies/a.md", "refused: it is read-only here"),)
         else:
             with pytest.raises(OperationDenied, match="is read-only here"):
-                getattr(memory, change)("policies/a.md", version, **({"reason": "x"} if change == "redact" else {}))
+                getattr(memory.versions, change)(
+                    "policies/a.md", version, **({"reason": "x"} if change == "redact" else {})
+                )
         assert (plain.read("policies/a.md"), plain.versions.read("policies/a.md", version)) == ("two", "one")
 
 
