@@ -70,10 +70,11 @@ class Outcome:
     ``sha256`` is the digest of the written bytes (of an append: the appended bytes); ``before_sha256`` is the digest of
     the old content, only if the operation read it anyway. ``error`` is the error's ``kind``, None for a denied
     operation. ``files`` is the number of files of an operation on many; ``skipped`` is the number of names in storage
-    that are not valid keys. ``replayed``: the operation changed nothing, because an earlier one with the same
-    idempotency key had made the change; then sizes, digests and ``etag`` are None. ``version_id`` is the id
-    (`FileVersion.id`) of the version that an append appended to, if the store keeps versions. ``versions_searched`` is
-    False if a forget or a redaction did not look for the storage's own versions, because it says that it has none.
+    that are not valid keys, or of records of versions that cannot be read. ``replayed``: the operation changed nothing,
+    because an earlier one with the same idempotency key had made the change; then sizes, digests and ``etag`` are None.
+    ``version_id`` is the id (`FileVersion.id`) of the version that an append appended to, if the store keeps versions.
+    ``versions_searched`` is False if a forget or a redaction did not look for the storage's own versions, because it
+    says that it has none.
     """
 
     status: Literal["ok", "denied", "error", "unknown"]

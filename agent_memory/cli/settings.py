@@ -43,14 +43,14 @@ OPTIONS_VARIABLE = "AGENT_MEMORY_STORAGE_OPTIONS"
 
 
 class SkippedNames:
-    """An observer that counts the names in storage that listings left out."""
+    """An observer that counts the names in storage, and the records of versions, that listings left out."""
 
     def __init__(self) -> None:
         self.count = 0
 
     @hookimpl
     def agent_memory_after_operation(self, operation: Operation, outcome: Outcome) -> None:  # noqa: ARG002 - the hook's
-        """Add the names that the operation left out."""
+        """Add what the operation left out."""
         self.count += outcome.skipped
 
 

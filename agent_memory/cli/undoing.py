@@ -85,7 +85,7 @@ def redact(
     require_answer("redact", yes)
     with erasing(settings, target, key_file) as opened:
         require_agent(opened.store.service, opened.store.backend, settings.url, settings.agent)
-        require_versions(opened.seen, path)
+        require_versions(settings, opened.seen, path)
         ask(
             f"Erase the content of version {version} of {field(path)} of {settings.agent} for good? "
             "This cannot be undone.",

@@ -19,7 +19,7 @@ from agent_memory.core.one_file import fails_alone
 from agent_memory.core.versions.origin import MadeBy
 from agent_memory.core.versions.settings import VersionLimits
 from agent_memory.core.versions.states import FileVersion
-from agent_memory.errors import AgentMemoryError, AgentMemoryFileNotFoundError, FileTooLargeError
+from agent_memory.errors import AgentMemoryError, AgentMemoryFileNotFoundError, FileTooLargeError, ReadError
 from agent_memory.key.quoting import field
 from agent_memory.memory import AgentMemory
 from agent_memory.tools._each_file import reason_of
@@ -82,7 +82,7 @@ def diff(settings: Settings, path: str, old: str | None, new: str | None) -> Non
     Without OLD, the last earlier version is compared.
     """
     with settings.memory(Access.READ) as memory:
-        old = old or earlier_version(memory, path)
+        old = old or earlier_version(settings, memory, path)
         text = memory.versions.diff(path, old, new)
     if settings.json:
         show_json({"path": path, "old": old, "new": new, "diff": text})
@@ -101,7 +101,9 @@ def restore(settings: Settings, path: str, version: str | None) -> None:
     Without VERSION, the last earlier version is restored; so a second restore takes the first one back.
     """
     with settings.memory(Access.CHANGE) as memory:
-        show_written(settings, "restored", memory.versions.restore(path, version or earlier_version(memory, path)))
+        show_written(
+            settings, "restored", memory.versions.restore(path, version or earlier_version(settings, memory, path))
+        )
 
 
 @click.command(cls=Command)
@@ -116,22 +118,26 @@ def prune(settings: Settings) -> None:
         click.echo(f"pruned {counted(count, 'version')} of {settings.agent}")
 
 
-def earlier_version(memory: AgentMemory, path: str) -> str:
+def earlier_version(settings: Settings, memory: AgentMemory, path: str) -> str:
     """The id of the last earlier version of a file.
 
     Raises:
         AgentMemoryFileNotFoundError: no earlier version is kept, or there is no such file.
+        ReadError: a record of a version cannot be read, and may be the one of the last earlier version.
     """
-    found = require_versions(memory, path, limit=2)
+    found = require_versions(settings, memory, path, limit=2)
+    if count := settings.skipped.count:
+        raise ReadError(f"the last earlier version is not known, because {_left_out(count)}; give a version", path=path)
     earlier = next((each.id for each in found if each.ended_by), None)
     if earlier is None:
         raise AgentMemoryFileNotFoundError("no earlier version of this file is kept", path=path)
     return earlier
 
 
-def require_versions(memory: AgentMemory, path: str, limit: int = 1) -> Sequence[FileVersion]:
-    """The first versions of a file; raises `AgentMemoryFileNotFoundError` if there are none."""
-    if found := memory.versions.list(path, limit=limit):
+def require_versions(settings: Settings, memory: AgentMemory, path: str, limit: int = 1) -> Sequence[FileVersion]:
+    """The first versions of a file that can be read; raises `AgentMemoryFileNotFoundError` if none is kept."""
+    found = memory.versions.list(path, limit=limit)
+    if found or settings.skipped.count:
         return found
     raise AgentMemoryFileNotFoundError("there is no such file, and no version of it is kept", path=path)
 
@@ -142,22 +148,29 @@ def _list(settings: Settings, path: str, limit: int, after: str | None, text: st
         found = memory.versions.list(path, limit=limit if text is None else None, after=after)
         is_off = not any(each.ended_by for each in found) and memory.versions.limits() is None
         if path and not found:
-            require_versions(memory, path)
+            require_versions(settings, memory, path)
         if text is not None:
             found = tuple(itertools.islice(_containing(memory, found, text, left_out), limit))
     for each, error in left_out:
         note(f"version {each.id} of {field(each.path)} {_reason(each, error)}")
+    skipped = settings.skipped.count
+    if skipped:
+        note(_left_out(skipped))
     if settings.json:
-        show_json({"path": path, "versions": [_document(each) for each in found]})
+        show_json({"path": path, "versions": [_document(each) for each in found], "skipped": skipped})
     else:
         _print(path, found, limit)
-        if is_off:
+        if is_off and not skipped:
             note('this store keeps no versions: "agent-memory versions on" turns them on')
-        elif not found and not left_out:
+        elif not (found or left_out or skipped):
             agent = f"of agent {settings.agent!r}"
             note(f"no earlier version {agent}" if text is None else f"no kept version {agent} contains this text")
-    if text is not None and (left_out or not found):
+    if text is not None and (left_out or skipped or not found):
         raise click.exceptions.Exit(Exit.FAILED)
+
+
+def _left_out(count: int) -> str:
+    return f"{counted(count, 'record')} of versions cannot be read: damaged, or no access"
 
 
 def _reason(version: FileVersion, error: AgentMemoryError) -> str:

@@ -200,8 +200,9 @@ class VersionedTree(Scope):
         results: list[T] = []
 
         async def flow(store: Backend, run: Run, c: Call) -> Effect:
-            results.append(await find(store, run, c.key, await self._histories(store, run, c)))
-            return Effect()
+            histories = await self._histories(store, run, c)
+            results.append(await find(store, run, c.key, histories))
+            return Effect(skipped=histories.left_out if histories else 0)
 
         await self.operate(run, kind, path, flow, directory=directory)
         return results[0]

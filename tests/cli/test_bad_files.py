@@ -88,15 +88,44 @@ def test_the_doctor_looks_at_all_agents(run: Run, above: Path) -> None:
     assert (trees["default"]["files"], trees["default"]["skipped"], trees["zoe"]["files"]) == (29, 4, 1)
 
 
-def test_a_search_of_versions_names_those_that_it_cannot_read(run: Run, above: Path) -> None:
+@pytest.fixture
+def unreadable_record(run: Run, above: Path) -> tuple[str, str]:
+    """The ``--url`` of a store whose file a.md has three states; the record of the second one cannot be read."""
     url = ("--url", str(above / "store"))
     assert run(*url, "versions", "on").exit_code == 0
     for text in ("needle 1", "needle 2", "needle 3"):
         run(*url, "write", "a.md", text)
-    kept = [path for path in (above / "store/.agent-memory/versions").rglob("*") if path.is_file()]
-    locked = [path for path in kept if b"needle 2" in path.read_bytes()]
-    for path in locked:
-        path.chmod(0)
-    result = run(*url, "versions", "--containing", WORD)
+    records = [path for path in (above / "store/.agent-memory/versions").rglob("*") if path.is_file()]
+    (locked,) = (path for path in records if b"needle 2" in path.read_bytes())
+    locked.chmod(0)
+    return url
+
+
+@pytest.mark.parametrize("path", [(), ("a.md",)])
+def test_versions_counts_the_records_that_it_cannot_read(
+    run: Run, unreadable_record: tuple[str, str], path: tuple[str, ...]
+) -> None:
+    result = run(*unreadable_record, "versions", *path)
+    assert result.exit_code == 0
+    assert "Note: 1 record of versions cannot be read: damaged, or no access" in result.stderr
+    document = json.loads(run(*unreadable_record, "--json", "versions", *path).stdout)
+    assert document["skipped"] == 1
+
+
+def test_a_search_of_versions_that_cannot_read_a_record_is_incomplete(
+    run: Run, unreadable_record: tuple[str, str]
+) -> None:
+    result = run(*unreadable_record, "versions", "--containing", WORD)
     assert result.exit_code == 1
-    assert "Permission denied" in result.stderr
+    assert "1 record of versions cannot be read" in result.stderr
+    assert "until" in result.stdout  # the version that can be read
+
+
+@pytest.mark.parametrize("command", ["restore", "diff"])
+def test_the_last_earlier_version_is_not_guessed_if_a_record_cannot_be_read(
+    run: Run, unreadable_record: tuple[str, str], command: str
+) -> None:
+    result = run(*unreadable_record, command, "a.md")
+    assert result.exit_code != 0
+    assert "the last earlier version is not known, because 1 record of versions cannot be read" in result.stderr
+    assert run(*unreadable_record, "read", "a.md").stdout.strip() == "needle 3"

@@ -225,6 +225,11 @@ class Histories:
         parsed = [(key, Name.parse(key.name)) for key in self._unreadable]
         return [key for key, name in parsed if name and name.history not in histories]
 
+    @property
+    def left_out(self) -> int:
+        """The number of records that were damaged or unreadable, so that results do not have them."""
+        return len(self._left_out)
+
     def is_left_out(self, key: Key, path: str) -> bool:
         """Whether a record of a file with this path was left out: its directory names its file."""
         return key in self._left_out and key.is_below(records_of_file(self._agent, self._secret, path))
