@@ -12,6 +12,7 @@ import gc
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -166,6 +167,14 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     if request.param == "on_disk":
         return on_disk(tmp_path / "root")
     return in_a_versioned_bucket(request.getfixturevalue("ministack"))
+
+
+@pytest.fixture
+def default_hangup() -> Iterator[None]:
+    """Programs that a test starts do not inherit an ignored SIGHUP, as from ``nohup pytest``."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -17,6 +17,7 @@ from agent_memory.audit import records
 from agent_memory.cli.auditing import log_of_store
 from tests.support.mcp_processes import INITIALIZE, started
 
+pytestmark = pytest.mark.usefixtures("default_hangup")
 both_signals = pytest.mark.parametrize(("ending", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 CALL = {"jsonrpc": "2.0", "method": "tools/call"}
 

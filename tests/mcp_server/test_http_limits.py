@@ -213,6 +213,7 @@ def test_a_body_that_is_too_large_is_refused() -> None:
 
 
 @pytest.mark.asyncio
+@pytest.mark.usefixtures("default_hangup")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 async def test_a_server_that_ends_answers_the_calls_that_have_begun_and_accepts_no_others(
     number: signal.Signals,
