@@ -56,10 +56,11 @@ class ChangeRecorder:
                 audit.agent_memory_key_rejected(agent, text, reason, actor)
 
     def close(self) -> None:
-        """Write the queued records, and close the log."""
-        if self._audit:
+        """Write the queued records, and close the log; a second call does nothing."""
+        audit, self._audit, self._is_off = self._audit, None, True
+        if audit:
             with _telling():
-                self._audit.close()
+                audit.close()
 
     def _opened(self) -> AuditPlugin | None:
         with self._opening:

@@ -16,10 +16,10 @@ from agent_memory.cli.audit import key_option, location_of, log_option
 from agent_memory.cli.files import files_at
 from agent_memory.cli.output import Exit, counted, note, show_json
 from agent_memory.cli.presence import has_own_data, lists_everything, require_store, without_files
-from agent_memory.cli.settings import Command, OpenStore, Settings, open_store, pass_settings
+from agent_memory.cli.settings import Command, OpenStore, Settings, open_store, pass_settings, suggesting
+from agent_memory.cli.suggesting import near_name
 from agent_memory.errors import AgentMemoryError, AgentMemoryFileNotFoundError, FileOperationError
 from agent_memory.key import Key, is_at_or_below
-from agent_memory.key.quoting import field
 from agent_memory.memory import AgentMemory, TreeResult
 from agent_memory.plugins._host_files import read_host_file
 from agent_memory.plugins.audit import AuditPlugin
@@ -132,7 +132,7 @@ def forget(settings: Settings, path: str | None, yes: bool, target: str | None, 
     with erasing(settings, target, key_file) as opened:
         had_salt = any(_has_salt(log, settings.agent) for log in opened.logs)
         files = files_at(opened.seen, path)
-        subject = f"{field(path)} of {settings.agent}" if path else f"all of {settings.agent}"
+        subject = f"{path!r} of agent {settings.agent!r}" if path else f"agent {settings.agent!r}"
         unlisted = 0
         if files or settings.skipped.count or _is_kept(settings, opened, path):
             now = counted(files, "current file")
@@ -177,7 +177,9 @@ def _erase_unlisted(settings: Settings, opened: Erasing, path: str, subject: str
         found = opened.seen.forget(path).files
     if not found:
         hint = _hint(opened.store, settings.agent, path)
-        raise AgentMemoryFileNotFoundError(f"nothing to forget: the store keeps nothing of {subject}{hint}")
+        error = AgentMemoryFileNotFoundError(f"nothing to forget: the store keeps nothing of {subject}{hint}")
+        near = near_name(opened.store.backend, settings.agent, path) if path and not hint else None
+        raise suggesting(error, near) if near else error
     return found
 
 

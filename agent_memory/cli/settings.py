@@ -95,6 +95,8 @@ class Settings:
     config: str | None = None
     options: dict[str, object] = field(default_factory=dict)
     skipped: SkippedNames = field(default_factory=SkippedNames)
+    in_services: list[object] = field(default_factory=list)
+    """The plugins that a service was opened with: the service closes them."""
 
     @property
     def url(self) -> str:
@@ -135,7 +137,7 @@ class Settings:
                 near = near_name(store.backend, agent, error.path) if agent and error.path else None
                 if near is None:
                     raise
-                raise Explained(error, f"did you mean {near!r}?", {"suggestion": near}) from error
+                raise suggesting(error, near) from error
 
     @contextmanager
     def recorded(self, url: str, options: Mapping[str, object], access: Access) -> Iterator[list[object]]:
@@ -149,7 +151,7 @@ class Settings:
 
     @contextmanager
     def configured(self) -> Iterator[list[object]]:
-        """The plugins that ``--config`` and the environment enable; they are closed afterwards."""
+        """The plugins that ``--config`` and the environment enable; afterwards those without a service are closed."""
         with _usage_errors():
             tables = configuration(self.config)
             if "audit" not in tables:
@@ -158,7 +160,7 @@ class Settings:
         try:
             yield plugins
         finally:
-            close(plugins)
+            close(each for each in plugins if not any(each is other for other in self.in_services))
 
     def checkpoints(self) -> CheckpointFile | None:
         """A receiver for the checkpoints of a log that the configuration does not enable, if it names a file."""
@@ -198,13 +200,20 @@ def open_store(
     try:
         backend = open_backend(url, options)
         actor = settings.actor or login_name()
-        service = AgentMemoryService(backend, plugins=[settings.skipped, *plugins], actor=actor)
+        used = [*plugins]
+        service = AgentMemoryService(backend, plugins=[settings.skipped, *used], actor=actor)
+        settings.in_services += used
     except AgentMemoryError:
         raise
     except (TypeError, ValueError) as error:
         raise click.UsageError(f"the store does not open: {error}") from error
     with service:
         yield OpenStore(service, backend)
+
+
+def suggesting(error: AgentMemoryError, near: str) -> Explained:
+    """The error of a missing file, with the name of a file that may be meant."""
+    return Explained(error, f"did you mean {near!r}?", {"suggestion": near})
 
 
 def login_name() -> str | None:

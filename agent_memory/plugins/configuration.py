@@ -110,7 +110,7 @@ def checkpoint_file(tables: Mapping[str, Mapping[str, Any]]) -> CheckpointFile |
 
 
 def close(plugins: Iterable[object]) -> None:
-    """Close plugins, the last one first; a failure is logged. A service may have closed them already."""
+    """Close plugins, the last one first; a failure is logged."""
     for plugin in reversed([*plugins]):
         attempt(plugin, "close")
 

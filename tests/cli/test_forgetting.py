@@ -73,15 +73,24 @@ def test_forget_that_finds_nothing_exits_with_3_and_says_what_else_may_be_meant(
     assert run("--url", str(store), "forget", "--yes", "--agent", "bob").exit_code == 0
     result = run("--url", str(store), "forget", "--yes", "--agent", "bob")
     assert (result.exit_code, result.stdout) == (3, "")
-    assert "nothing to forget: the store keeps nothing of all of bob; agent 'bob' has no files;" in result.stderr
+    assert "nothing to forget: the store keeps nothing of agent 'bob'; agent 'bob' has no files;" in result.stderr
     result = run("--url", str(store), "forget", "--yes", "eve")
     assert (result.exit_code, result.stdout) == (3, "")
-    assert "nothing of eve of default; there is an agent of that name: agent-memory forget --agent eve" in result.stderr
+    told = "nothing of 'eve' of agent 'default'; there is an agent of that name: agent-memory forget --agent eve"
+    assert told in result.stderr
     told = json.loads(run("--url", str(store), "--json", "forget", "--yes", "x.md", "--agent", "eve").stderr)["error"]
     assert (told["kind"], told["exit_code"]) == ("file_not_found", 3)
     assert files(store) == ["eve/a.md"]
     with AgentMemoryService(store) as service:
         assert service.forget_memory("bob").files == 0
+
+
+def test_forget_of_a_mistyped_path_suggests_the_near_name(run: Run, store: Path) -> None:
+    arguments = ("forget", "--yes", "dir/b.mdd", "--agent", "bob")
+    result = run("--url", str(store), *arguments)
+    assert result.exit_code == 3
+    assert "keeps nothing of 'dir/b.mdd' of agent 'bob'; did you mean 'dir/b.md'?" in result.stderr
+    assert json.loads(run("--url", str(store), "--json", *arguments).stderr)["error"]["suggestion"] == "dir/b.md"
 
 
 def test_a_salt_is_destroyed_although_no_file_is_left(run: Run, store: Path) -> None:
@@ -115,7 +124,7 @@ def test_forget_asks_for_confirmation_in_a_terminal(
     os.close(ours)
     os.close(theirs)
     assert (done.returncode, files(store)) == (code, left)
-    assert (b"Erase all of bob for good: 2 current files, and all that is kept" in done.stderr) is bool(answer)
+    assert (b"Erase agent 'bob' for good: 2 current files, and all that is kept" in done.stderr) is bool(answer)
     assert (b"nothing was changed" in done.stderr) is (code == 1)
 
 

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from click.testing import Result
 
+from agent_memory import hookimpl
+
 Run = Callable[..., Result]
 
 
@@ -78,3 +80,39 @@ def test_commands_use_the_enabled_plugins(run: Run, monkeypatch: pytest.MonkeyPa
     changes = {(each["operation"], each["path"], each["outcome"]) for each in shown}
     assert changes >= {("write", "a.md", "ok"), ("create", "a.md", "ok")}
     assert changes >= {(kind, "policies/a.md", "denied") for kind in ("write", "create")}
+
+
+class Closed:
+    """A plugin that counts its closings."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    @hookimpl
+    def agent_memory_before_operation(self) -> None: ...
+
+    def close(self) -> None:
+        self.count += 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        ("--url a write n.md x", 0),
+        ("--url a read n.md", 0),
+        ("--url none read n.md", 3),
+        ("--url unknown:// read n.md", 6),
+        ("--url a forget --yes n.md", 0),
+        ("--url a forget --yes --no-audit n.md", 0),
+        ("transfer a b", 0),
+        ("transfer none b", 3),
+    ],
+)
+def test_a_command_closes_a_configured_plugin_once(
+    run: Run, monkeypatch: pytest.MonkeyPatch, arguments: str, code: int
+) -> None:
+    run("--url", "a", "write", "n.md", "x")
+    plugin = Closed()
+    monkeypatch.setattr("agent_memory.cli.settings.plugins_of", lambda _: [plugin])
+    assert run(*arguments.split()).exit_code == code
+    assert plugin.count == 1
