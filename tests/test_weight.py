@@ -15,17 +15,17 @@ weights: Callable[[Path], dict[str, int]] = _SCRIPT["weights"]
 
 # Raise this on purpose: the greatest number of each, and the reason for more in the commit.
 BOUNDS = {
-    "code lines": 30_900,
+    "code lines": 31_100,
     "names of AgentMemory": 31,
-    "parameters of AgentMemory": 62,
+    "parameters of AgentMemory": 61,
     "names of the room versions": 22,
     "exports of agent_memory": 48,
-    "exports of agent_memory.backend": 67,
-    "hooks": 8,
-    "commands": 38,
-    "modules": 320,
-    "modules with one importer": 124,
-    "words of docs": 100_200,
+    "exports of agent_memory.backend": 31,
+    "hooks": 7,
+    "commands": 36,
+    "modules": 302,
+    "modules with one importer": 97,
+    "words of docs": 100_800,
 }
 
 PRODUCT = {
