@@ -16,6 +16,7 @@ from agent_memory.integrations.toolkit import (
     AnyMemory,
     async_view,
     each_file,
+    raw_bytes,
     step,
     sync_view,
     unusable,
@@ -186,9 +187,12 @@ class _AsyncBackend(protocol.BackendProtocol):
         warn_left_out(left_out)
         return texts, not left_out
 
+    async def _write_bytes(self, name: str, data: bytes) -> object:
+        return await self._memory.write(name, raw_bytes(data))
+
     async def aupload_files(self, files: list[tuple[str, bytes]]) -> list[protocol.FileUploadResponse]:
         """See `BackendProtocol.upload_files`."""
-        codes = [(await _coded(self._memory.write(_name(path), data)))[1] for path, data in files]
+        codes = [(await _coded(self._write_bytes(_name(path), data)))[1] for path, data in files]
         return [protocol.FileUploadResponse(path, code) for (path, _), code in zip(files, codes, strict=True)]
 
     async def adownload_files(self, paths: list[str]) -> list[protocol.FileDownloadResponse]:

@@ -13,6 +13,7 @@ from agent_memory.integrations.toolkit import (
     done_each,
     known_text,
     mapped_errors,
+    raw_bytes,
     record_segment,
     step,
     sync_view,
@@ -99,7 +100,7 @@ async def _get(memory: AsyncAgentMemory, keys: Sequence[str]) -> list[bytes | No
 async def _set(memory: AsyncAgentMemory, pairs: Sequence[tuple[str, bytes]]) -> None:
     async def write(path: str) -> None:
         key, value = values[path]
-        await memory.write(await record_segment(memory, key), value)
+        await memory.write(await record_segment(memory, key), raw_bytes(value))
 
     values = {encode_segment(checked_id("a key", key)): (key, value) for key, value in pairs}
     with _errors():

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from importlib import metadata
 from typing import Any, NoReturn, TypeAlias, TypeVar
 
+from agent_memory.core.flows import raw_bytes
 from agent_memory.core.one_file import attempt_each, fails_alone, raise_failed
 from agent_memory.core.sync_facade import step, sync_facade
 from agent_memory.errors import (
@@ -40,6 +41,7 @@ __all__ = [
     "last_records",
     "mapped_errors",
     "raise_failed",
+    "raw_bytes",
     "read_each",
     "record_segment",
     "records",
