@@ -19,6 +19,7 @@ from mcp.server.transport_security import TransportSecuritySettings
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from agent_memory.mcp_server._disconnects import CancelledByDisconnect
 from agent_memory.mcp_server._sessions import Sessions
 
 LOOPBACK: Final = ("127.0.0.1", "::1")
@@ -87,7 +88,7 @@ async def serve_http(
             max_sessions=limits.sessions + limits.connections,  # each session in use has a connection
         )
         config = uvicorn.Config(
-            _WithToken(Sessions(inner, limits.sessions), token),
+            _WithToken(Sessions(CancelledByDisconnect(inner), limits.sessions), token),
             log_config=None,  # the application configures logging
             access_log=False,
             ws="none",
