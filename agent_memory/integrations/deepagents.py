@@ -15,8 +15,8 @@ from agent_memory.errors import AgentMemoryError, AgentMemoryFileNotFoundError, 
 from agent_memory.integrations.toolkit import (
     AnyMemory,
     async_view,
+    checked_bytes,
     each_file,
-    raw_bytes,
     step,
     sync_view,
     unusable,
@@ -188,7 +188,7 @@ class _AsyncBackend(protocol.BackendProtocol):
         return texts, not left_out
 
     async def _write_bytes(self, name: str, data: bytes) -> object:
-        return await self._memory.write(name, raw_bytes(data))
+        return await self._memory.write(name, checked_bytes(data))
 
     async def aupload_files(self, files: list[tuple[str, bytes]]) -> list[protocol.FileUploadResponse]:
         """See `BackendProtocol.upload_files`."""

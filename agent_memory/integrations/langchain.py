@@ -9,11 +9,11 @@ from agent_memory.errors import AgentMemoryFileNotFoundError, InvalidPathError
 from agent_memory.integrations.toolkit import (
     AnyMemory,
     async_view,
+    checked_bytes,
     checked_id,
     done_each,
     known_text,
     mapped_errors,
-    raw_bytes,
     record_segment,
     step,
     sync_view,
@@ -100,7 +100,7 @@ async def _get(memory: AsyncAgentMemory, keys: Sequence[str]) -> list[bytes | No
 async def _set(memory: AsyncAgentMemory, pairs: Sequence[tuple[str, bytes]]) -> None:
     async def write(path: str) -> None:
         key, value = values[path]
-        await memory.write(await record_segment(memory, key), raw_bytes(value))
+        await memory.write(await record_segment(memory, key), checked_bytes(value))
 
     values = {encode_segment(checked_id("a key", key)): (key, value) for key, value in pairs}
     with _errors():

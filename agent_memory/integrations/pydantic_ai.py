@@ -9,7 +9,7 @@ from typing import Final
 
 from agent_memory.backend import Entry
 from agent_memory.errors import AgentMemoryFileNotFoundError, FileAlreadyExistsError, InvalidPathError
-from agent_memory.integrations.toolkit import AnyMemory, async_view, checked_id, raw_bytes, unusable
+from agent_memory.integrations.toolkit import AnyMemory, async_view, checked_bytes, checked_id, unusable
 
 try:
     from pydantic_ai.workspaces import FileEntry, SupportsFilesystem, WorkspaceBackend, WorkspaceRef
@@ -68,7 +68,7 @@ class AgentMemoryWorkspace(WorkspaceBackend, SupportsFilesystem):
     async def write_bytes(self, path: str, data: bytes) -> None:
         """Write a file in one atomic step; the last writer wins. See `SupportsFilesystem.write_bytes`."""
         try:
-            await self._memory.write(_file_name(path), raw_bytes(data))
+            await self._memory.write(_file_name(path), checked_bytes(data))
         except FileAlreadyExistsError as error:
             if error.taken_by in _TAKEN:
                 raise _os_error(_TAKEN[error.taken_by], path) from error

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from importlib import metadata
 from typing import Any, NoReturn, TypeAlias, TypeVar
 
-from agent_memory.core.flows import raw_bytes
 from agent_memory.core.one_file import attempt_each, fails_alone, raise_failed
 from agent_memory.core.sync_facade import step, sync_facade
 from agent_memory.errors import (
@@ -33,6 +32,7 @@ __all__ = [
     "append_records",
     "async_view",
     "attempt_each",
+    "checked_bytes",
     "checked_id",
     "done_each",
     "each_file",
@@ -41,7 +41,6 @@ __all__ = [
     "last_records",
     "mapped_errors",
     "raise_failed",
-    "raw_bytes",
     "read_each",
     "record_segment",
     "records",
@@ -95,6 +94,17 @@ def checked_id(name: str, text: str) -> str:
     if not isinstance(text, str):
         raise TypeError(f"{name} must be a str, not {type(text).__name__}")
     return text
+
+
+def checked_bytes(content: bytes) -> bytes:
+    """Return the content of a file of bytes.
+
+    Raises:
+        InvalidContentError: it is no bytes-like object.
+    """
+    if not isinstance(content, bytes | bytearray | memoryview):
+        raise InvalidContentError(f"content must be bytes, not {type(content).__name__}")
+    return bytes(content)
 
 
 def unusable(framework: str, extra: str, error: ImportError) -> BackendNotAvailableError:
