@@ -49,7 +49,7 @@ def demo(settings: Settings) -> None:
     begun = datetime.now(UTC)
     with settings.memory(Access.MAKE) as memory:
         memory.write(_JOURNAL, "# Journal\n")
-        _append_at_once(settings)
+        _append_at_once(replace(settings, in_services=[]))  # each process has services of its own
         found = Counter(memory.read(_JOURNAL).splitlines())
         escapes = _escapes(memory, local_root(settings.url))
     log = [] if settings.no_audit else [each for each in log_records(settings) if each.get("agent") == _AGENT]
