@@ -163,7 +163,7 @@ class Transfers(Confined):
         except IsADirectoryError:
             if isfilelike(target):
                 raise
-            Path(target).mkdir(parents=True, exist_ok=True)
+            Path(cast(str, target)).mkdir(parents=True, exist_ok=True)
 
     def put(self, lpath: Any, rpath: Any, *args: Any, **kwargs: Any) -> None:
         """Copy files from the local disk, as in fsspec's guide to copying: one `put_file` each."""
