@@ -2,8 +2,8 @@
 
 A flow is an async function over a `Backend` and a `Run`. It awaits only its run, which calls the backend's
 primitives. So it can run without an event loop, and a simulator can interleave many flows at every primitive. A
-conflict with another writer is normal: `until_won` retries it,
-until the deadline; the append of an object store retries itself (`agent_memory.object_store.conditional_write.Write`).
+conflict with another writer is normal: `until_won` retries it until the deadline. Only the append of an object store
+retries itself (`agent_memory.object_store.conditional_write.Write`).
 """
 
 from __future__ import annotations
@@ -31,9 +31,11 @@ from agent_memory.backend import (
     ETag,
     MovesFiles,
     MovesTrees,
+    ReadWhen,
     Snapshot,
     WritesCopies,
     WritesInParts,
+    WriteWhen,
 )
 from agent_memory.backend._checks import refuse_larger
 from agent_memory.backend._content import content_sha256, joined
@@ -130,12 +132,9 @@ async def is_directory(store: Backend, run: Run, key: Key) -> bool:
 async def write(store: Backend, run: Run, key: Key, data: bytes, when: WriteCondition = ANY) -> Effect:
     """Replace or create a file, if the precondition holds."""
     refuse_larger(key, len(data), store.max_bytes)
-    before_sha256 = None
-    if isinstance(when, SHA256):
-        before_sha256 = when.digest
-        when = (await read_expected(store, run, key, when, missing=ConflictError)).etag
-    etag = await run.call(store.write, key, data, when=when)
-    return Effect(size=len(data), sha256=content_sha256(data, etag), before_sha256=before_sha256, etag=etag)
+    etag = await run.call(store.write, key, data, when=await state_of(store, run, key, when, missing=ConflictError))
+    before = when.digest if isinstance(when, SHA256) else None
+    return Effect(size=len(data), sha256=content_sha256(data, etag), before_sha256=before, etag=etag)
 
 
 async def append(
@@ -254,12 +253,9 @@ async def write_in_place(store: Backend, run: Run, key: Key, data: bytes, before
 
 async def delete(store: Backend, run: Run, key: Key, when: DeleteCondition = ANY) -> Effect:
     """Delete a file, if the precondition holds."""
-    before_sha256 = None
-    if isinstance(when, SHA256):
-        before_sha256 = when.digest
-        when = (await read_expected(store, run, key, when, missing=AgentMemoryFileNotFoundError)).etag
-    await run.call(store.delete, key, when=when)
-    return Effect(files=1, before_sha256=before_sha256)
+    state = await state_of(store, run, key, when, missing=AgentMemoryFileNotFoundError)
+    await run.call(store.delete, key, when=cast(ReadWhen, state))  # never ABSENT: no condition of a delete is
+    return Effect(files=1, before_sha256=when.digest if isinstance(when, SHA256) else None)
 
 
 async def until_won(store: Backend, run: Run, key: Key, attempt: Callable[[], Awaitable[Effect]]) -> Effect:
@@ -284,6 +280,15 @@ async def read_if_present(store: Backend, run: Run, key: Key) -> Snapshot | None
         return await run.call(store.read, key)
     except AgentMemoryFileNotFoundError:
         return None
+
+
+async def state_of(
+    store: Backend, run: Run, key: Key, when: WriteCondition, missing: type[AgentMemoryError]
+) -> WriteWhen:
+    """Return a precondition for the backend: the etag of the content for a `SHA256`; raises as `read_expected`."""
+    if isinstance(when, SHA256):
+        return (await read_expected(store, run, key, when, missing)).etag
+    return when
 
 
 async def read_expected(

@@ -132,24 +132,23 @@ class Hooks:
     def close(self) -> None:
         """Flush the plugins, and close those that no other open service uses and that are not shared.
 
-        Observers are closed after all plugins that may still perform operations, so that these are recorded; receivers
-        of checkpoints are closed last. As soon as one observer is closed, further operations are refused. A failure is
-        logged. A second call does nothing.
+        Observers are closed last, so that they record the operations that other plugins perform while they are closed.
+        As soon as one observer is closed, further operations are refused. A failure is logged. A second call does
+        nothing.
         """
         with self.in_progress.for_plugins():
             for plugin in self._plugins:
                 attempt(plugin, "flush")
             plugins = self._plugins[::-1]
-            plugins.sort(key=self._closing_place)
+            plugins.sort(key=self._observes)
             for plugin in plugins:
                 if self._is_last_user(plugin) and not getattr(plugin, "is_shared", Plugin.is_shared):
                     attempt(plugin, "close")
-                    if self._closing_place(plugin):
+                    if self._observes(plugin):
                         self.in_progress.refuse_plugins()
 
-    def _closing_place(self, plugin: object) -> int:
-        """0 for a plugin that observes nothing, 1 for an observer."""
-        return int(any(each.plugin is plugin for each in self._after))
+    def _observes(self, plugin: object) -> bool:
+        return any(each.plugin is plugin for each in self._after)
 
     def _is_last_user(self, plugin: object) -> bool:
         """Remove this service from the users of a plugin; return whether it was the last."""

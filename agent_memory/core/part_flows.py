@@ -9,8 +9,8 @@ from typing import Final, cast
 from agent_memory.backend import ABSENT, ANY, Backend, ETag, Parts, ReadWhen, WritesInParts, WriteWhen
 from agent_memory.backend._content import content_sha256
 from agent_memory.backend._deadline import renewed_deadline
-from agent_memory.core.flows import Effect, raw_bytes, read_expected, writes_copies, writes_in_parts
-from agent_memory.core.precondition import SHA256, WriteCondition
+from agent_memory.core.flows import Effect, raw_bytes, state_of, writes_copies, writes_in_parts
+from agent_memory.core.precondition import WriteCondition
 from agent_memory.errors import ConflictError, InvalidContentError, UnsupportedOperationError
 from agent_memory.key import Key
 from agent_memory.reading.reader import Reader
@@ -62,7 +62,7 @@ class Blocks:
         return next((data for data in map(raw_bytes, self._blocks) if data), b"")
 
 
-async def write(store: Backend, run: Run, key: Key, blocks: Blocks, condition: WriteCondition) -> Effect:
+async def write(store: Backend, run: Run, key: Key, blocks: Blocks, when: WriteCondition) -> Effect:
     """Write a file in parts, or in one call if the backend cannot write in parts and the size allows it.
 
     For an async caller the content is read in a thread.
@@ -76,18 +76,14 @@ async def write(store: Backend, run: Run, key: Key, blocks: Blocks, condition: W
             del data  # only one part at a time is in memory
         return digest.hexdigest()
 
-    when: WriteWhen = (
-        (await read_expected(store, run, key, condition, missing=ConflictError)).etag
-        if isinstance(condition, SHA256)
-        else condition
-    )
+    state = await state_of(store, run, key, when, missing=ConflictError)
     try:
-        parts = await begin(store, run, key, blocks.size, when)
+        parts = await begin(store, run, key, blocks.size, state)
     except UnsupportedOperationError:
         if blocks.size > store.max_bytes:
             raise
         data = await run.offload(blocks.whole)
-        etag = await run.call(store.write, key, data, when=when)
+        etag = await run.call(store.write, key, data, when=state)
         return Effect(size=len(data), sha256=content_sha256(data, etag), etag=etag)
     return await fill_and_complete(run, parts, blocks.size, fill)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias, TypeVar
+from typing import Final, Literal, TypeAlias
 
 from agent_memory.backend import ANY, PRESENT, ETag, ReadWhen, When, WriteWhen
 from agent_memory.errors import InvalidContentError
@@ -40,11 +40,10 @@ DeleteCondition: TypeAlias = ReadWhen | SHA256
 """``ANY``, an etag, or a `SHA256`."""
 SourceCondition: TypeAlias = Literal[When.PRESENT] | ETag
 """``PRESENT``, or an etag."""
-C = TypeVar("C", bound=When | ETag | SHA256)
 
 
-def checked_when(when: C, *states: When, by_content: bool = True) -> C:
-    """Return a precondition that a call allows.
+def require_condition(when: object, *states: When, by_content: bool = True) -> None:
+    """Raise unless a call allows a precondition.
 
     Args:
         when: the precondition.
@@ -55,12 +54,22 @@ def checked_when(when: C, *states: When, by_content: bool = True) -> C:
         TypeError: ``when`` is anything else, for example None or a str.
     """
     if when in states if isinstance(when, When) else isinstance(when, (ETag, SHA256) if by_content else ETag):
-        return when
+        return
     allowed = ", ".join(state.name for state in states)
     digest = ", an ETag or a SHA256" if by_content else " or an ETag"
     given = when.name if isinstance(when, When) else type(when).__name__
     advice = "; stat() has the etag of a file" if when is None else ""
     raise TypeError(f"when must be {allowed}{digest}, not {given}{advice}")
+
+
+def state_of_source(when: SourceCondition) -> ReadWhen:
+    """Return the precondition for the backend: ``ANY`` for ``PRESENT``, because the call refuses a missing source.
+
+    Raises:
+        TypeError: ``when`` is neither ``PRESENT`` nor an etag.
+    """
+    require_condition(when, PRESENT, by_content=False)
+    return when if isinstance(when, ETag) else ANY
 
 
 class DefaultCondition:
@@ -79,7 +88,7 @@ def checked_edit(when: EditCondition | DefaultCondition, missing: object) -> Edi
     """
     if isinstance(when, DefaultCondition):
         return PRESENT if missing is None else ANY
-    checked_when(when, *((ANY, PRESENT) if when is ANY or missing is not None else (PRESENT,)))
+    require_condition(when, *((ANY, PRESENT) if when is ANY or missing is not None else (PRESENT,)))
     if when is ANY and missing is None:
         raise TypeError("when=ANY needs missing=, the text of which the edit creates a missing file")
     if when is not ANY and missing is not None:

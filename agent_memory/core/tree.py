@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar, cast
 
-from agent_memory.backend import ABSENT, ANY, PRESENT, AnyBackend, Backend, Entry, ETag, ReadWhen, WriteWhen
+from agent_memory.backend import ABSENT, ANY, PRESENT, AnyBackend, Backend, Entry, WriteWhen
 from agent_memory.core import editing, flows, part_flows, tree_flows
 from agent_memory.core.flows import Effect
 from agent_memory.core.idempotency import RECEIPT_SECONDS, Once, apply_once, finished_receipt, forget_receipts
@@ -27,7 +27,8 @@ from agent_memory.core.precondition import (
     SourceCondition,
     WriteCondition,
     checked_edit,
-    checked_when,
+    require_condition,
+    state_of_source,
 )
 from agent_memory.core.receipts import IdempotencyKey
 from agent_memory.core.results import RecordedResult, TreeResult, WriteResult
@@ -180,7 +181,7 @@ class Tree(VersionedTree):
         return tuple(entry.path for entry in call.result.entries if entry.is_directory and is_agent_id(entry.path))
 
     async def write(self, run: Run, path: str, content: Content, when: WriteCondition = ANY) -> WriteResult:
-        checked_when(when, ANY, ABSENT, PRESENT)
+        require_condition(when, ANY, ABSENT, PRESENT)
 
         def flow(store: Backend, run: Run, c: Call) -> Awaitable[Effect]:
             return flows.write(store, run, c.key, c.data, when)
@@ -229,7 +230,7 @@ class Tree(VersionedTree):
     async def write_blocks(
         self, run: Run, path: str, blocks: part_flows.Blocks, when: WriteCondition = ANY
     ) -> WriteResult:
-        checked_when(when, ANY, ABSENT, PRESENT)
+        require_condition(when, ANY, ABSENT, PRESENT)
         if not self._goes_in_parts(blocks.size):
             content = await run.offload(lambda: _collected(blocks))
             return await self.write(run, path, content, when)
@@ -249,7 +250,7 @@ class Tree(VersionedTree):
     async def append(
         self, run: Run, path: str, content: Content, separator: Content, when: EditCondition = ANY
     ) -> WriteResult:
-        checked_when(when, ANY, PRESENT)
+        require_condition(when, ANY, PRESENT)
 
         def flow(store: Backend, run: Run, c: Call) -> Awaitable[Effect]:
             between = separator()
@@ -292,11 +293,11 @@ class Tree(VersionedTree):
         cut: Sequence[Range] = (),
         of: str | None = None,
     ) -> WriteResult:
-        flow = self.restoring(version, when, cut, of)
+        flow = self.restoring(version, when, cut, of)  # archives by itself, after it has read the version
         return await self._write(run, "restore", path, self._once(flow, version))
 
     async def delete(self, run: Run, path: str, when: DeleteCondition = ANY) -> None:
-        checked_when(when, ANY)
+        require_condition(when, ANY)
 
         def flow(store: Backend, run: Run, c: Call) -> Awaitable[Effect]:
             return flows.delete(store, run, c.key, when)
@@ -313,7 +314,7 @@ class Tree(VersionedTree):
         async def flow(store: Backend, run: Run, c: Call) -> Effect:
             forget_versions = await self.plan_forget_versions(store, run, c)
             erased = False
-            with tree_flows.told_as_partial(c.key, lambda: erased):
+            with tree_flows.reported_as_partial(c.key, lambda: erased):
                 await forget_receipts(store, run, c)  # first: if they cannot be read, the file stays
                 effect = await tree_flows.forget(store, run, c.key)
                 erased = bool(effect.files)
@@ -342,8 +343,7 @@ class Tree(VersionedTree):
         transfer: tree_flows.Transfer,
         when: SourceCondition,
     ) -> TreeResult:
-        checked_when(when, PRESENT, by_content=False)
-        state: ReadWhen = when if isinstance(when, ETag) else ANY
+        state = state_of_source(when)
 
         def flow(store: Backend, run: Run, c: Call) -> Awaitable[Effect]:
             return transfer(store, run, c.key, cast(Key, c.target), state)

@@ -128,16 +128,16 @@ async def delete_each(store: Backend, run: Run, entries: tuple[Entry, ...]) -> N
 
 
 @contextmanager
-def told_as_partial(key: Key, has_erased: Callable[[], bool]) -> Iterator[None]:
+def reported_as_partial(key: Key, has_erased: Callable[[], bool]) -> Iterator[None]:
     """Raise `PartialOperationError` for a failure of an erasing, if an earlier step has erased something."""
     try:
         yield
     except FileOperationError as error:
         if error.left if isinstance(error, PartialOperationError) else not has_erased():
             raise  # it names the files, or nothing was erased
-        failure = error.args[0] if isinstance(error.path, InternalPath) else str(error)
-        is_told = isinstance(error, PartialOperationError)
-        message = failure if is_told else f"a part was erased, then this failed: {failure}"
+        message = error.args[0] if isinstance(error.path, InternalPath) else str(error)
+        if not isinstance(error, PartialOperationError):
+            message = f"a part was erased, then this failed: {message}"
         if key.is_internal:
             raise PartialOperationError(message) from error
         raise PartialOperationError(f"{named(key)}: {message}", (), (key.path,) if key.path else ()) from error
@@ -161,7 +161,7 @@ async def forget_each(store: Backend, run: Run, tree: Key, is_meant: Callable[[K
             else:
                 kept.add(entry.key)
 
-    with told_as_partial(tree, lambda: bool(erased)):
+    with reported_as_partial(tree, lambda: bool(erased)):
         for _ in range(_MOST_LISTINGS):
             found = [entry for entry in (await list_all(store, run, tree)).entries if entry.key not in kept]
             if not found:

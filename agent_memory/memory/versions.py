@@ -6,12 +6,12 @@ import difflib
 import os
 import re
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from agent_memory.audit import LogLocation
 from agent_memory.audit.appends import recorded_appends
-from agent_memory.backend import ANY, PRESENT, ETag, When
-from agent_memory.core.precondition import SourceCondition, checked_when
+from agent_memory.backend import PRESENT
+from agent_memory.core.precondition import SourceCondition, state_of_source
 from agent_memory.core.results import WriteResult
 from agent_memory.core.tree import Tree
 from agent_memory.core.undoing import undo
@@ -107,7 +107,7 @@ class FileVersions:
             FileAlreadyExistsError: the name is a directory now, or lies below a file.
             ConflictError: the current file has another state than expected, or is gone.
         """
-        return step(self._tree.restore(self._run, path, version_id(version), _to_replace(when)))
+        return step(self._tree.restore(self._run, path, version_id(version), state_of_source(when)))
 
     def undo(
         self,
@@ -226,7 +226,7 @@ class AsyncFileVersions:
         self, path: str, version: FileVersion | VersionId, *, when: SourceCondition = PRESENT
     ) -> WriteResult:
         """See `FileVersions.restore`."""
-        return await self._do(lambda run: self._tree.restore(run, path, version_id(version), _to_replace(when)))
+        return await self._do(lambda run: self._tree.restore(run, path, version_id(version), state_of_source(when)))
 
     async def undo(
         self,
@@ -281,11 +281,6 @@ def version_id(version: FileVersion | VersionId) -> VersionId:
 
 def _id_of_page(after: FileVersion | VersionId | None) -> VersionId | None:
     return None if after is None else version_id(after)
-
-
-def _to_replace(when: SourceCondition) -> Literal[When.ANY] | ETag:
-    checked_when(when, PRESENT, by_content=False)
-    return when if isinstance(when, ETag) else ANY  # PRESENT is that of the version: the file may be deleted
 
 
 def _diff(path: str, old: FileVersion | VersionId, before: str, new: FileVersion | VersionId | None, after: str) -> str:

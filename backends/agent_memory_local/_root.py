@@ -106,10 +106,11 @@ class Root(Uncopied):
         return root
 
     def _is_same_directory(self, new: Descriptor) -> bool:
-        """Whether this is the open root: another thread opened it meanwhile, or the program closed its number.
+        """Whether a newly opened directory is the root of this object, by device and inode.
 
-        Device and inode identify a directory while it is open. After its number was closed they may repeat on another
-        volume, but never on the directory below the mount point. Then only a store without an id relies on them.
+        They identify a directory while it is open. After another part of the program closed the root's number, they may
+        repeat on another volume, but never on the directory below the mount point; so then only a store without an id
+        relies on them.
         """
         root = self.now
         if root is None or new.identity != root.identity:

@@ -87,7 +87,7 @@ async def redact(
         tombstone = best.key.parent.join(begun.name)
         await run.call(store.write, tombstone, begun.trailer(), ABSENT)
     searched, erased = True, 0
-    with tree_flows.told_as_partial(key, lambda: bool(erased)):
+    with tree_flows.reported_as_partial(key, lambda: bool(erased)):
         for name in file.names:
             with renewed_deadline(run.now()):
                 count = await run.call(erase_earlier, histories.key(name))
