@@ -49,6 +49,7 @@ from agent_memory.runtime.threaded import ThreadedRun
 _NOT_ONCE: Final[frozenset[OperationKind]] = frozenset({"forget", "redact", "prune", "set_versions"})
 """Operations that an idempotency key could only make worse: they end in the same state each time."""
 _WITH_TARGET = frozenset({"rename", "copy"})
+_TWICE: Final = (1, 2)
 _OF_DIRECTORIES = frozenset({"delete_tree", "forget", "rename", "copy"})
 T = TypeVar("T")
 
@@ -237,7 +238,7 @@ class Scope:
                 if isinstance(error, GeneratorExit) and isinstance(run, AsyncIORun | ThreadedRun):
                     raise  # the caller's event loop was dropped: nothing can be awaited, and this may be any thread
                 failed = raised = self._about_callers_file(error, call)
-            for _ in range(2):
+            for _ in _TWICE:  # no call of `range`: an interrupt after it would skip the report
                 try:
                     await self._report(call, failed, raised)
                     break

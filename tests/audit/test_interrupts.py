@@ -192,6 +192,45 @@ def signalled(directory: Path, seconds: float, does: str) -> list[int]:
     return [int(number) for number in process.stdout.split()]
 
 
+_FAST_WORKER = """
+import itertools, logging, random, signal, sys, time
+from agent_memory import AgentMemory, hookimpl
+
+logging.disable(logging.CRITICAL)
+reported, names, interrupts, at_work = set(), itertools.count(), 0, False
+
+class Observer:
+    required = True
+
+    @hookimpl
+    def agent_memory_after_operation(self, operation, outcome):
+        reported.add(operation.path)
+
+class Interrupt(KeyboardInterrupt):
+    pass
+
+def handler(number, frame):
+    global at_work
+    if at_work:
+        at_work = False
+        raise Interrupt
+
+memory = AgentMemory.open("memory://signals", plugins=[Observer()])
+signal.signal(signal.SIGALRM, handler)
+end = time.monotonic() + float(sys.argv[1])
+while time.monotonic() < end:
+    try:
+        at_work = True
+        signal.setitimer(signal.ITIMER_REAL, random.uniform(0.00001, 0.0006))
+        memory.write(f"{next(names) % 500}-{interrupts}.md", "x")
+        at_work = False
+    except Interrupt:
+        interrupts += 1
+signal.signal(signal.SIGALRM, signal.SIG_IGN)
+print(interrupts, len({entry.path for entry in memory.list()} - reported))
+"""
+
+
 for_seconds = pytest.mark.parametrize("seconds", [2, pytest.param(60, marks=pytest.mark.long)])
 
 
@@ -203,6 +242,18 @@ def test_real_signals_neither_break_a_chain_nor_lose_a_record(tmp_path: Path, se
     assert (verdict.is_intact, verdict.writers) == (True, 1), verdict
     assert files(tmp_path) - set(changed(tmp_path)) == set()
     assert interrupts > 50
+
+
+@pytest.mark.parametrize("seconds", [5, pytest.param(60, marks=pytest.mark.long)])
+def test_a_signal_between_the_work_and_its_report_loses_no_report(seconds: float) -> None:
+    """A profile function does not see the call of a class, such as `range`; a signal can arrive after it."""
+    process = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", _FAST_WORKER, str(seconds)], capture_output=True, text=True, check=True,
+        timeout=120 + seconds, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    interrupts, unreported = map(int, process.stdout.split())
+    assert unreported == 0
+    assert interrupts > 100
 
 
 @for_seconds
