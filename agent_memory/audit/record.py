@@ -21,6 +21,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
+from agent_memory._json import parse_json
+
 START: Final = "0" * 64
 """The previous hash in the first record of a writer."""
 
@@ -121,7 +123,7 @@ def facts_of(line: bytes) -> dict[str, Any]:
     Raises:
         ValueError: the line is not a JSON object.
     """
-    found = json.loads(line)
+    found = parse_json(line)
     if not isinstance(found, dict):
         raise ValueError("not a JSON object")
     return found

@@ -32,7 +32,7 @@ class RecordedSalts:
             return
         try:
             facts = facts_of(line)
-        except (ValueError, RecursionError):
+        except ValueError:
             return
         agent, commitment = facts.get("agent"), facts.get("commitment")
         if not isinstance(agent, str | None):

@@ -68,7 +68,7 @@ def parsed(line: bytes) -> RecordLine | None:
     try:
         record = facts_of(line)
         datetime.fromisoformat(record["time"]).astimezone(UTC)
-    except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
+    except (ValueError, TypeError, KeyError, OverflowError):
         return None
     if not all(isinstance(record.get(name, ""), str) for name in _TEXTS):
         return None

@@ -170,7 +170,7 @@ class Verifier:
         """Check the record that a writer saw when it began; note it in ``links`` if its chain has gone on since."""
         try:
             facts = facts_of(line)
-        except (ValueError, RecursionError):
+        except ValueError:
             facts = {"seen": line}
         self._bind(facts.get("log"), at)
         match facts.get("seen"):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from contextlib import suppress
 from typing import Any, Final
 
+from agent_memory._json import parse_json
 from agent_memory.key import Key
 
 STORE_RECORD: Final = Key.internal("store.json")
@@ -18,7 +18,7 @@ def store_id(record: bytes) -> str | None:
     """Return the id in the record of a store: 24 hexadecimal digits; None if the record has none or is damaged."""
     try:
         found = record_fields(record)["id"]
-    except (ValueError, TypeError, KeyError, RecursionError):
+    except (ValueError, TypeError, KeyError):
         return None
     return found if isinstance(found, str) and _ID.fullmatch(found) else None
 
@@ -29,14 +29,14 @@ def record_fields(record: bytes) -> dict[str, Any]:
     A change that was cut off while it was written is left out.
 
     Raises:
-        ValueError, RecursionError: the first line is no JSON object.
+        ValueError: the first line is no JSON object.
     """
     try:
-        return dict(json.loads(record))
+        return dict(parse_json(record))
     except (ValueError, TypeError):
         first, *changes = record.split(b"\n")
-    fields = dict(json.loads(first))
+    fields = dict(parse_json(first))
     for change in changes[:-1]:  # after the last line end is nothing, or a change that was cut off
         with suppress(ValueError, TypeError):
-            fields.update(json.loads(change))
+            fields.update(parse_json(change))
     return fields

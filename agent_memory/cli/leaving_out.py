@@ -15,6 +15,7 @@ from typing import Final
 
 import click
 
+from agent_memory._json import parse_json
 from agent_memory.cli.folder import Folder, FolderContents, link_refused
 from agent_memory.cli.output import counted
 from agent_memory.cli.transferring import Untransferred, failure
@@ -113,8 +114,8 @@ def exported(folder: Folder) -> Mapping[str, str]:
     """
     try:
         with folder.reading(_MANIFEST) as (size, blocks):
-            found = json.loads(b"".join(blocks()))["files"] if size <= _MOST_BYTES else {}
-    except (AgentMemoryError, OSError, ValueError, KeyError, TypeError, RecursionError):
+            found = parse_json(b"".join(blocks()))["files"] if size <= _MOST_BYTES else {}
+    except (AgentMemoryError, OSError, ValueError, KeyError, TypeError):
         return {}
     return found if isinstance(found, dict) else {}
 

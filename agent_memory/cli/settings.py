@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import json
 import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,6 +14,7 @@ from typing import Any, NamedTuple
 
 import click
 
+from agent_memory._json import parse_json
 from agent_memory.backend import AnyBackend
 from agent_memory.cli import completing
 from agent_memory.cli.auditing import recording
@@ -227,8 +227,8 @@ def login_name() -> str | None:
 def _options_of_environment() -> dict[str, object]:
     text = os.environ.get(OPTIONS_VARIABLE) or "{}"
     try:
-        options = json.loads(text)
-    except (ValueError, RecursionError):
+        options = parse_json(text)
+    except ValueError:
         options = None
     if not isinstance(options, dict):
         raise click.UsageError(f"{OPTIONS_VARIABLE} is not a JSON object")
@@ -241,8 +241,8 @@ def key_value(text: str) -> tuple[str, object]:
     if not (key and equals):
         raise click.BadParameter(f"{text!r} is not KEY=VALUE")
     try:
-        return key, json.loads(value)
-    except (ValueError, RecursionError):
+        return key, parse_json(value)
+    except ValueError:
         return key, value
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from agent_memory._json import parse_json, require_levels
 from agent_memory.conversation.messages import refuse_constant
 from agent_memory.errors import InvalidContentError
 from agent_memory.reading.lines import MARK
@@ -54,7 +55,9 @@ def job_values(jobs: Iterable[CronJob]) -> list[Any]:
     try:
         for value in values:
             _job(value)
-        json.dumps(values, ensure_ascii=False, allow_nan=False).encode()
+        text = json.dumps(values, ensure_ascii=False, allow_nan=False)
+        text.encode()
+        require_levels(text)
         return values
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidContentError(f"a job is malformed: {type(error).__name__}: {error}") from None
@@ -89,8 +92,8 @@ def saved_jobs(values: Sequence[Any], old: bytes) -> bytes:
 
 def _values(data: bytes) -> list[Any]:
     try:
-        values = json.loads(data.removeprefix(MARK).decode(), parse_constant=refuse_constant)
-    except (ValueError, RecursionError) as error:
+        values = parse_json(data.removeprefix(MARK).decode(), parse_constant=refuse_constant)
+    except ValueError as error:
         raise ValueError(f"not a list of jobs ({type(error).__name__})") from None
     if not isinstance(values, list):
         raise ValueError(f"not a list of jobs ({type(values).__name__})")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, NoReturn
 
+from agent_memory._json import MOST_LEVELS, parse_json
 from agent_memory.errors import InvalidContentError
 from agent_memory.reading.lines import MARK, MAX_LINE
 
@@ -79,7 +80,8 @@ class Message:
             raise InvalidContentError(f"the message's line has {size:,} bytes; the most is {MAX_LINE:,}")
         if parse(line.encode()) is None:
             raise InvalidContentError(
-                "the message is malformed: tool_calls must be a list, every other field text, and role not empty"
+                "the message is malformed: tool_calls must be a list, every other field text, role not empty, and "
+                f"nothing nested deeper than {MOST_LEVELS} levels"
             )
         return line
 
@@ -87,9 +89,9 @@ class Message:
 def parse(line: bytes) -> Message | None:
     """Parse the message of a line; None if the line is not UTF-8, not JSON, or does not have a message's fields."""
     try:
-        values = json.loads(line.removeprefix(MARK).decode(), parse_constant=refuse_constant)
+        values = parse_json(line.removeprefix(MARK).decode(), parse_constant=refuse_constant)
         return _message(values) if isinstance(values, dict) else None
-    except (ValueError, RecursionError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError):
         return None
 
 

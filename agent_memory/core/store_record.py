@@ -103,7 +103,7 @@ class StoreRecord:
         """
         try:
             return _parsed(data, record_fields(data[: _MOST_BYTES + 1]))
-        except (ValueError, TypeError, KeyError, RecursionError):
+        except (ValueError, TypeError, KeyError):
             raise damaged_record() from None
 
 

@@ -6,11 +6,11 @@ that calls on other files still work.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
+from agent_memory._json import parse_json
 from agent_memory.errors import InvalidPathError
 from agent_memory.key import Key
 
@@ -25,10 +25,7 @@ T = TypeVar("T")
 
 def fields_of(data: bytes | str) -> dict[str, Any]:
     """Parse a JSON object in which no name occurs twice."""
-    try:
-        found = json.loads(data, object_pairs_hook=_without_doubles)
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
+    found = parse_json(data, object_pairs_hook=_without_doubles)
     if not isinstance(found, dict):
         raise ValueError("not a JSON object")
     return found

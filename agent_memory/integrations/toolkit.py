@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from importlib import metadata
 from typing import Any, NoReturn, TypeAlias, TypeVar
 
+from agent_memory._json import parse_json, require_levels
 from agent_memory.core.one_file import attempt_each, fails_alone, raise_failed
 from agent_memory.core.sync_facade import step, sync_facade
 from agent_memory.errors import (
@@ -140,6 +141,7 @@ def to_json(value: object) -> str:
     try:
         line = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         line.encode()
+        require_levels(line)
     except (TypeError, ValueError, RecursionError) as error:  # UnicodeEncodeError is a ValueError
         raise InvalidContentError(f"the record cannot be stored as JSON: {type(error).__name__}") from None
     return line
@@ -149,8 +151,8 @@ def from_json(data: str | bytes) -> Any:
     """Return the value of a JSON text, which may begin with a byte order mark; None if it is damaged."""
     try:
         text = data if isinstance(data, str) else without_mark(data).decode()
-        return json.loads(text, parse_constant=_refuse)
-    except (ValueError, RecursionError):  # UnicodeDecodeError is a ValueError
+        return parse_json(text, parse_constant=_refuse)
+    except ValueError:  # UnicodeDecodeError is a ValueError
         return None
 
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import importlib.metadata
 import inspect
-import json
 import os
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
+from agent_memory._json import parse_json
 from agent_memory.core.hooks import attempt
 from agent_memory.core.registration import manager_with
 from agent_memory.errors import AgentMemoryError
@@ -58,8 +58,8 @@ def configuration(file: str | os.PathLike[str] | None = None) -> dict[str, dict[
     tables = {} if source is None else _of_file(Path(source))
     if text := os.environ.get(PLUGINS_VARIABLE):
         try:
-            more = json.loads(text)
-        except (ValueError, RecursionError) as error:
+            more = parse_json(text)
+        except ValueError as error:
             raise ValueError(f"{PLUGINS_VARIABLE} is not JSON: {error}") from None
         tables |= _checked(more, PLUGINS_VARIABLE)
     return tables

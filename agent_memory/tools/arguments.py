@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from agent_memory._json import parse_json
 from agent_memory.tools.results import Malformed
 
 JsonType = Literal["string", "integer", "boolean", "range"]
@@ -61,8 +61,8 @@ def as_mapping(arguments: object) -> Mapping[str, object]:
     """
     if isinstance(arguments, str | bytes):
         try:
-            arguments = json.loads(arguments)
-        except (ValueError, RecursionError):
+            arguments = parse_json(arguments)
+        except ValueError:
             raise Malformed("the arguments are not valid JSON") from None
     if not isinstance(arguments, Mapping):
         raise Malformed(f"the arguments are an object, not {type(arguments).__name__}")

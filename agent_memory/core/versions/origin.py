@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import Final
 
+from agent_memory._json import parse_json
 from agent_memory.backend import ORIGIN_BYTES
 from agent_memory.core.stored_facts import count, hexadecimal, moment, optional, text
 from agent_memory.hookspecs import Operation
@@ -131,7 +132,7 @@ class Origin:
         if stored is None or len(stored) > ORIGIN_BYTES:
             return None
         try:
-            fields = json.loads(stored)
+            fields = parse_json(stored)
             if not isinstance(fields, list) or len(fields) != _FIELDS or type(fields[0]) is not int or fields[0] != 1:
                 return None
             _, id_, history, number, previous, *by, size, salt, digest = fields
@@ -140,7 +141,7 @@ class Origin:
                 None if by[0] is None else MadeBy.of(by),
                 count(size), hexadecimal(32)(salt), optional(hexadecimal(64), digest),
             )  # fmt: skip
-        except (ValueError, RecursionError):
+        except ValueError:
             return None
 
 

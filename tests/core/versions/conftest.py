@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from agent_memory import AgentMemory
@@ -10,5 +12,6 @@ from tests.support.servers import Root
 
 
 @pytest.fixture
-def memory(root: Root) -> AgentMemory:
-    return opened(root, actor="ann")
+def memory(root: Root) -> Iterator[AgentMemory]:
+    with opened(root, actor="ann") as memory:
+        yield memory
