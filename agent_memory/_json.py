@@ -10,8 +10,8 @@ from typing import Any, Final
 
 MOST_LEVELS: Final = 256
 """The maximum nesting of a JSON text that is parsed, and therefore of one that is stored."""
-_STRING: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
-_NO_BRACKETS: Final = re.compile(r"[^][{}]++")
+_STRING: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
+_NO_BRACKETS: Final = re.compile(r"[^][{}]+")
 _STEPS: Final = {"[": 1, "{": 1, "]": -1, "}": -1}
 
 
