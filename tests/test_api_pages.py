@@ -35,7 +35,6 @@ PUBLIC = [
     *_modules_of("agent_memory.plugins"),
     *_modules_of("agent_memory.integrations"),
     "agent_memory.testing",
-    "agent_memory.testing.simulation",
     *_modules_of("agent_memory.testing"),
 ]
 

@@ -48,8 +48,7 @@ _HOMES = {
     "race": "races",
 }
 _ASSERTING = """
-    _appending _erasing _listing _moving _names _operations _origins _parts _reading _store _threads _watching _writing
-    races stateful
+    _listing _moving _operations _parts _reading _store _writing races stateful
     """.split()  # noqa: SIM905
 
 pytest.register_assert_rewrite(*(f"{__name__}.{module}" for module in _ASSERTING))

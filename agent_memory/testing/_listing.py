@@ -1,4 +1,4 @@
-"""Contract tests of `Backend.list`."""
+"""Contract tests of `Backend.list`, and of the names that every backend stores."""
 
 from __future__ import annotations
 
@@ -35,6 +35,39 @@ _ORDERED = (
     "\uff21",
     "\U0001f600",
 )
+_ODD_NAMES = [
+    "two words.md",
+    ".hidden",
+    ".a/.b/.c",
+    "a.b.c",
+    "no-extension",
+    "-rf",
+    "--",
+    "#fragment",
+    "a;b=c,d@e+f",
+    "(1) [2] {3}!",
+    "it's",
+    "a&b",
+    "$HOME/`x`",
+    "100%",
+    "50% off.md",
+    "a^b",
+    "inside~/~tilde",
+    "versionId=1",
+    "con-tent/nul1",
+    "index.html",
+    "café.md",
+    "メモ.md",
+    "заметки/план.md",
+    "ملاحظات/خطة.md",
+    "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645.md",  # Persian, with the joiner its spelling needs
+    "👩\u200d🚀/😀.md",
+    "ß/ﬁ/Å",
+    "x" * 240,
+    "é" * 120,
+]
+_DEEPEST = "/".join("abcdefghijklmnopqrstuvwxyz012345")
+_LONGEST = "/".join(["d" * 240, "e" * 240, "f" * 240, "g" * 45])
 
 
 class ListingContract(ContractBase):
@@ -64,10 +97,6 @@ class ListingContract(ContractBase):
         assert store.names(prefix) == ()
         assert store.level(prefix) == ([], [])
 
-    def test_an_empty_store_lists_nothing(self, store: ContractStore) -> None:
-        assert store.names() == ()
-        assert store.level() == ([], [])
-
     def test_files_are_in_the_order_of_the_bytes_of_their_paths(self, store: ContractStore) -> None:
         for name in reversed(_ORDERED):
             store.write(name, name.encode())
@@ -92,23 +121,16 @@ class ListingContract(ContractBase):
     def test_pages_give_every_name_once(self, store: ContractStore, limit: int, recursive: bool) -> None:
         for name in _ORDERED:
             store.write(name, b"x")
-        whole = store.list(recursive=recursive)
-        pages = list(store.pages(recursive=recursive, limit=limit))
-        too_long = [found for page in pages if (found := len(page.entries) + len(page.directories)) > limit]
-        assert too_long == [], f"pages have more than {limit} names"
-        files = [entry.path for page in pages for entry in page.entries]
-        directories = [found.path for page in pages for found in page.directories]
-        assert Counter(files) == Counter(entry.path for entry in whole.entries)
-        assert Counter(directories) == Counter(found.path for found in whole.directories)
-        assert sorted(files, key=str.encode) == [entry.path for entry in whole.entries]
-
-    def test_pages_below_a_prefix_stay_below_it(self, store: ContractStore) -> None:
-        for name in ("a", "b-", "b/1", "b/2", "b/c/3", "b/c/4", "b0", "c/5"):
-            store.write(name, b"x")
-        for limit in (1, 2, 3):
-            assert sorted(store.names("b", limit=limit)) == ["b/1", "b/2", "b/c/3", "b/c/4"]
-            files, directories = store.level("b", limit=limit)
-            assert (sorted(files), directories) == (["b/1", "b/2"], ["b/c"])
+        for prefix in ("", "b"):
+            whole = store.list(prefix, recursive=recursive)
+            pages = list(store.pages(prefix, recursive=recursive, limit=limit))
+            too_long = [found for page in pages if (found := len(page.entries) + len(page.directories)) > limit]
+            assert too_long == [], f"pages have more than {limit} names"
+            files = [entry.path for page in pages for entry in page.entries]
+            directories = [found.path for page in pages for found in page.directories]
+            assert Counter(files) == Counter(entry.path for entry in whole.entries)
+            assert Counter(directories) == Counter(found.path for found in whole.directories)
+            assert sorted(files, key=str.encode) == [entry.path for entry in whole.entries]
 
     def test_pages_give_what_was_there_all_the_time_whatever_else_changes(self, store: ContractStore) -> None:
         stays = [f"dir/{number:02}" for number in range(0, 40, 2)]
@@ -124,19 +146,6 @@ class ListingContract(ContractBase):
                     store.write(f"dir/00-{number}{place}", b"new")
         assert [name for name in stays if seen[name] != 1] == []
         assert max(seen.values()) == 1
-
-    def test_a_listing_is_never_of_the_past(self, store: ContractStore, other: ContractStore) -> None:
-        for number in range(3):
-            for writer, reader in ((store, other), (other, store)):
-                assert reader.level() == ([], [])
-                writer.write("dir/a", b"%d" % number)
-                assert reader.names() == ("dir/a",)
-                assert reader.level() == ([], ["dir"])
-                writer.write("dir/b", b"longer")
-                assert [entry.size for entry in reader.list("dir").entries] == [1, 6]
-                writer.delete("dir/a")
-                assert reader.names("dir") == ("dir/b",)
-                writer.delete("dir/b")
 
     def test_a_directory_holds_more_files_than_a_page(self, store: ContractStore) -> None:
         names = [f"many/{number:05}.md" for number in range(self.many_files)]
@@ -164,3 +173,26 @@ class ListingContract(ContractBase):
         entries = store.list("dir").entries
         assert [entry.path for entry in entries] == ["dir/file"]
         assert not any(entry.key.name.endswith(TEMPORARY_SUFFIX) for entry in entries)
+
+
+class NamesContract(ContractBase):
+    """Names: every name that the key grammar allows is stored, listed and deleted unchanged."""
+
+    @pytest.mark.parametrize("name", [*_ODD_NAMES, _DEEPEST, _LONGEST], ids=ascii)
+    def test_a_name_is_kept_as_it_is(self, store: ContractStore, name: str) -> None:
+        store.write(name, name.encode())
+        assert store.read(name).data == name.encode()
+        assert store.stat(name).path == name
+        assert store.names() == (name,)
+        top = name.partition("/")[0]
+        assert store.level() == (([], [top]) if "/" in name else ([name], []))
+        assert store.names(top) == ((name,) if "/" in name else ())
+        store.delete(name)
+        assert store.level() == ([], [])
+
+    def test_odd_names_live_side_by_side(self, store: ContractStore) -> None:
+        names = sorted([*_ODD_NAMES, _DEEPEST, _LONGEST], key=str.encode)
+        for name in names:
+            store.write(name, name.encode())
+        assert store.names() == tuple(names)
+        assert [store.holds(name) for name in names] == [name.encode() for name in names]

@@ -1,27 +1,33 @@
-"""Contract tests of writing a file in parts (`WritesInParts`) and renaming it in one step (`MovesFiles`)."""
+"""Contract tests of writing a file in parts (`WritesInParts`), and of origins (`Backend.keeps_origins`)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import cast
 
 import pytest
 
-from agent_memory.backend import ABSENT, ANY, PRESENT, Backend, ETag, Parts, WritesInParts, WriteWhen
-from agent_memory.core import part_flows
-from agent_memory.core.flows import as_another_process, moves_files, writes_in_parts
+from agent_memory.backend import (
+    ABSENT,
+    ANY,
+    ORIGIN_BYTES,
+    PRESENT,
+    Backend,
+    ETag,
+    Parts,
+    WriteWhen,
+)
+from agent_memory.core.flows import as_another_process, moves_files, moves_trees, writes_in_parts
 from agent_memory.errors import (
-    AgentMemoryError,
     AgentMemoryFileNotFoundError,
     ConflictError,
     FileAlreadyExistsError,
     UnsupportedOperationError,
 )
-from agent_memory.testing._store import ContractBase, ContractStore, key
-from agent_memory.testing._threads import race, watch, winners
+from agent_memory.testing._store import ContractBase, ContractStore, race, the_winner, watch
 
 _LEAST_PARTS = 3
+_LONGEST_ORIGIN = "".join(chr(33 + number % 94) for number in range(ORIGIN_BYTES))
 
 
 class _Writing:
@@ -29,11 +35,9 @@ class _Writing:
 
     def __init__(self, store: ContractStore) -> None:
         self.store = store
-        self._verbs = cast(WritesInParts, store.backend)
 
     def begin(self, name: str, size: int, when: WriteWhen = ANY) -> _Begun:
-        parts = self.store.blocking.call(self._verbs.write_in_parts, key(name), size, when)
-        return _Begun(self.store, cast(Parts, parts))
+        return _Begun(self.store, self.store.call("write_in_parts", name, size, when))
 
     def content(self, filler: bytes = b"x") -> bytes:
         """Content of several parts."""
@@ -56,20 +60,17 @@ class _Begun:
     def __init__(self, store: ContractStore, parts: Parts) -> None:
         self._store = store
         self._parts = parts
+        self.part_bytes = parts.part_bytes
 
     def add(self, data: bytes) -> None:
-        for start in range(0, len(data), self._parts.part_bytes):
-            self._store.blocking.call(self._parts.add, data[start : start + self._parts.part_bytes])
+        for start in range(0, len(data), self.part_bytes):
+            self._store.blocking.call(self._parts.add, data[start : start + self.part_bytes])
 
     def complete(self) -> ETag:
         return cast(ETag, self._store.blocking.call(self._parts.complete))
 
     def abort(self) -> None:
         self._store.blocking.call(self._parts.abort)
-
-    @property
-    def part_bytes(self) -> int:
-        return self._parts.part_bytes
 
 
 class _PartsBase(ContractBase):
@@ -101,7 +102,7 @@ class PartsContract(_PartsBase):
         assert store.holds("d/large") == data
         assert store.read("d/large").etag == etag
         assert store.stat("d/large").size == len(data)
-        store.write("d/large", b"small again", when=etag if self.compares(store) else ANY)
+        store.write("d/large", b"small again", when=etag if self.promises(store, "compare_and_swap") else ANY)
 
     def test_a_write_in_parts_that_is_aborted_leaves_nothing(self, in_parts: _Writing) -> None:
         store = in_parts.store
@@ -186,16 +187,6 @@ class PartsContract(_PartsBase):
             in_parts.write(name, b"mine")
         assert store.holds(name) is None
 
-    def test_a_file_that_one_call_does_not_carry_is_copied_whole(self, in_parts: _Writing) -> None:
-        store = in_parts.store
-        data = in_parts.content()
-        store.write("a", data)
-        effect, _ = store.blocking.run(part_flows.copy, key("a"), key("d/b"))
-        assert effect.size == len(data)
-        assert store.holds("d/b") == data
-        with pytest.raises(FileAlreadyExistsError):
-            store.blocking.run(part_flows.copy, key("a"), key("d/b"))
-
 
 class PartsRaceContract(_PartsBase):
     """Races of writers in parts with each other and with readers."""
@@ -208,9 +199,7 @@ class PartsRaceContract(_PartsBase):
             outcomes = race(
                 partial(racer.write, f"{turn}/a", data, ABSENT) for racer, data in zip(racers, contents, strict=True)
             )
-            won = winners(outcomes, FileAlreadyExistsError)
-            assert len(won) == 1
-            assert in_parts.store.holds(f"{turn}/a") == contents[won[0]]
+            assert in_parts.store.holds(f"{turn}/a") == contents[the_winner(outcomes, FileAlreadyExistsError)]
 
     def test_readers_see_the_old_or_the_new_of_a_write_in_parts(self, in_parts: _Writing) -> None:
         contents = [in_parts.content(filler) for filler in (b"a", b"b")]
@@ -226,80 +215,80 @@ class PartsRaceContract(_PartsBase):
         watch(write, read, 2)
 
 
-class MovingFilesContract(ContractBase):
-    """A file renamed in one step, if the backend supports it (`MovesFiles`)."""
+def _never() -> str:
+    pytest.fail("an append to a file that exists needs no origin")
+
+
+def _with_origin(store: ContractStore, name: str) -> tuple[bytes, str | None]:
+    snapshot = store.read(name)
+    return snapshot.data, snapshot.origin
+
+
+class OriginsContract(ContractBase):
+    """Each state of a file has the origin that the write gave it, until another write."""
 
     @pytest.fixture
-    def move(self, store: ContractStore) -> Callable[[str, str], int | None]:
-        """The method, if the backend has it."""
-        backend: object = store.backend
-        if not moves_files(backend):
-            pytest.skip("the backend copies and deletes")
-        return lambda source, target, *when: store.blocking.call(backend.move_file, key(source), key(target), *when)
+    def origins(self, changing: ContractStore) -> ContractStore:
+        """The store, if the backend keeps origins."""
+        if not changing.backend.keeps_origins:
+            pytest.skip("the backend stores no origins")
+        try:
+            changing.call("write", "first", b"x", ABSENT, lambda: "x")
+        except UnsupportedOperationError:
+            pytest.skip("the storage behind the backend stores no origins")
+        return changing
 
-    def test_a_file_moves_to_a_free_name(self, store: ContractStore, move: Callable[[str, str], int | None]) -> None:
-        store.write("old/a", b"content")
-        assert move("old/a", "new/deep/b") == len(b"content")
-        assert store.names() == ("new/deep/b",)
-        assert store.holds("new/deep/b") == b"content"
-        assert store.level() == ([], ["new"])
+    @pytest.mark.parametrize(
+        "origin",
+        ["x", '[1,"a",null,0.5]', "%20\\u0020=;:,", _LONGEST_ORIGIN],
+        ids=["short", "json", "signs", "longest"],
+    )
+    def test_a_state_has_the_origin_of_its_write(self, origins: ContractStore, origin: str) -> None:
+        origins.call("write", "dir/file", b"one", ANY, lambda: origin)
+        assert _with_origin(origins, "dir/file") == (b"one", origin)
+        origins.call("write", "new", b"one", ABSENT, lambda: origin)
+        assert _with_origin(origins, "new") == (b"one", origin)
 
-    @pytest.mark.parametrize(("theirs", "target"), [("b", "b"), ("b/c", "b"), ("b", "b/c"), ("b", "a")])
-    def test_a_file_moves_over_nothing(
-        self, store: ContractStore, move: Callable[[str, str], int | None], theirs: str, target: str
-    ) -> None:
-        store.write("a", b"mine")
-        store.write(theirs, b"theirs")
-        with pytest.raises(FileAlreadyExistsError):
-            move("a", target)
-        assert (store.holds("a"), store.holds(theirs)) == (b"mine", b"theirs")
+    def test_a_write_without_an_origin_leaves_none(self, origins: ContractStore) -> None:
+        origins.call("write", "file", b"one", ANY, lambda: "first")
+        origins.write("file", b"two")
+        assert _with_origin(origins, "file") == (b"two", None)
+        assert origins.call("append", "file", b"three", origin=lambda: "third").origin is None
 
-    @pytest.mark.parametrize("missing", ["none", "d", "none/deep", "a/below"])
-    def test_what_is_no_file_does_not_move(
-        self, store: ContractStore, move: Callable[[str, str], int | None], missing: str
-    ) -> None:
-        store.write("d/file", b"")
-        store.write("a", b"")
-        with pytest.raises(AgentMemoryFileNotFoundError):
-            move(missing, "new/name")
-        assert store.names() == ("a", "d/file")
-        assert store.level() == (["a"], ["d"])
+    def test_a_conditional_write_replaces_the_origin_and_a_refused_one_does_not(self, origins: ContractStore) -> None:
+        origins.call("write", "file", b"one", ANY, lambda: "first")
+        etag = origins.read("file").etag
+        origins.call("write", "file", b"two", etag, lambda: "second")
+        with pytest.raises(ConflictError):
+            origins.call("write", "file", b"three", etag, lambda: "third")
+        assert _with_origin(origins, "file") == (b"two", "second")
 
-    def test_a_file_moves_only_in_the_given_state(self, store: ContractStore, move: Callable[..., int | None]) -> None:
-        """A state is that of a whole read, or that of a read of no bytes."""
-        for number, end in enumerate((None, 0)):
-            store.write(f"{number}/a", b"one")
-            old = store.blocking.call(store.backend.read, key(f"{number}/a"), None, end).etag
-            store.write(f"{number}/a", b"more")
-            with pytest.raises(ConflictError):
-                move(f"{number}/a", f"{number}/b", old)
-            assert (store.holds(f"{number}/a"), store.holds(f"{number}/b")) == (b"more", None)
-            new = store.blocking.call(store.backend.read, key(f"{number}/a"), None, end).etag
-            assert move(f"{number}/a", f"{number}/b", new) == len(b"more")
-            assert store.names(f"{number}") == (f"{number}/b",)
+    def test_an_append_leaves_the_origin_and_gives_one_to_a_new_file(self, origins: ContractStore) -> None:
+        assert origins.call("append", "file", b"one", origin=lambda: "first").origin == "first"
+        assert origins.call("append", "file", b"two", origin=_never).origin == "first"
+        origins.append("file", b"three")
+        assert _with_origin(origins, "file") == (b"onetwothree", "first")
 
-    def test_an_append_to_a_file_that_moves_lands_where_it_says(
-        self, store: ContractStore, move: Callable[[str, str], int | None]
-    ) -> None:
-        for turn in range(self.rounds):
-            store.write(f"{turn}/old", b"before.")
-            appended, moved = race(
-                [partial(store.append, f"{turn}/old", b"mine"), partial(move, f"{turn}/old", f"{turn}/new")]
-            )
-            assert not isinstance(appended, AgentMemoryError)
-            assert moved in (len(b"before."), len(b"before.mine"))
-            found = store.holds(f"{turn}/new"), store.holds(f"{turn}/old")
-            assert found in [(b"before.mine", None), (b"before.", b"mine")]
+    def test_a_range_comes_with_the_origin(self, origins: ContractStore) -> None:
+        origins.call("write", "file", b"0123", ANY, lambda: "first")
+        for span, data in (((1, 3), b"12"), ((0, 0), b""), ((-2, None), b"23")):
+            snapshot = origins.call("read", "file", *span)
+            assert (snapshot.data, snapshot.size, snapshot.origin) == (data, 4, "first")
 
-    def test_of_racing_movers_to_one_name_exactly_one_wins(
-        self, store: ContractStore, move: Callable[[str, str], int | None]
-    ) -> None:
-        for turn in range(self.rounds):
-            names = [f"{turn}/{number}" for number in range(self.workers)]
-            for name in names:
-                store.write(name, name.encode())
-            moved = race([partial(move, name, f"{turn}/new") for name in names])
-            winners = [name for name, result in zip(names, moved, strict=True) if isinstance(result, int)]
-            assert len(winners) == 1
-            assert store.holds(f"{turn}/new") == winners[0].encode()
-            assert sorted(store.names(str(turn))) == sorted({f"{turn}/new", *names} - {winners[0]})
+    def test_a_file_written_in_parts_has_its_origin(self, origins: ContractStore) -> None:
+        try:
+            parts = origins.call("write_in_parts", "file", 3, ANY, lambda: "first")
+        except UnsupportedOperationError:
+            pytest.skip("the backend writes no files in parts")
+        origins.blocking.call(parts.add, b"one")
+        origins.blocking.call(parts.complete)
+        assert _with_origin(origins, "file") == (b"one", "first")
+
+    def test_a_moved_file_keeps_its_origin(self, origins: ContractStore) -> None:
+        origins.call("write", "a/file", b"one", ANY, lambda: "first")
+        name = "a/file"
+        if moves_files(origins.backend) and origins.call("move_file", name, "b/file") is not None:
+            name = "b/file"
+        if moves_trees(origins.backend) and origins.call("move_tree", name[0], "c") is not None:
+            name = "c/file"
+        assert _with_origin(origins, name) == (b"one", "first")

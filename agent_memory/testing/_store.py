@@ -1,11 +1,13 @@
-"""`ContractStore`: a backend of either kind, as the contract tests call it; and the base class of the tests."""
+"""`ContractStore`: a backend as the contract tests call it; the base class of the tests, and threads that race."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import ClassVar, cast
+from typing import Any, ClassVar, cast
 
 import pytest
 
@@ -23,12 +25,14 @@ from agent_memory.backend import (
 )
 from agent_memory.core import flows
 from agent_memory.core.blocking import BlockingStore
-from agent_memory.errors import AgentMemoryFileNotFoundError, UnsupportedOperationError
+from agent_memory.errors import AgentMemoryError, AgentMemoryFileNotFoundError, UnsupportedOperationError
 from agent_memory.key import Key
 from agent_memory.memory import AgentMemory
 
 _MOST_PAGES = 100_000
 _WRITERS = 16
+_BARRIER_SECONDS = 60.0
+_TURN_SECONDS = 1e-5  # with Python's default of 5 ms, most threads would end before a switch
 
 
 def key(name: str | Key) -> Key:
@@ -56,9 +60,8 @@ class ContractStore:
     @property
     def capabilities(self) -> Capabilities:
         """The capabilities that the backend states, after it checked those that depend on a server."""
-        backend: object = self.backend
-        if flows.checks_capabilities(backend):
-            return cast(Capabilities, self.blocking.call(backend.check_capabilities, key("any")))
+        if flows.checks_capabilities(self.backend):
+            return cast(Capabilities, self.call("check_capabilities", "any"))
         return self.backend.capabilities
 
     def read(self, name: str | Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY) -> Snapshot:
@@ -88,6 +91,11 @@ class ContractStore:
     def append(self, name: str | Key, data: bytes, *, separator: bytes = b"", when: AppendWhen = ANY) -> flows.Effect:
         """Append as this package does: in place if the backend `Appends`, else by compare-and-swap."""
         return self.blocking.run(flows.append, key(name), data, separator=separator, when=when)
+
+    def call(self, verb: str, *args: object, **named: object) -> Any:
+        """Call a method of an optional protocol, with a key for each string."""
+        keys = [key(each) if isinstance(each, str) else each for each in args]
+        return self.blocking.call(getattr(self.backend, verb), *keys, **named)
 
     def fill(self, names: Sequence[str]) -> None:
         """Write many empty files, several at a time."""
@@ -162,41 +170,113 @@ class ContractBase:
         """The same storage, through another handle."""
         return ContractStore(flows.as_another_process(another_backend))
 
-    def creates(self, store: ContractStore) -> bool:
-        """Whether ``write(ABSENT)`` is promised."""
-        return store.capabilities.atomic_create or self.single_writer
+    def promises(self, store: ContractStore, capability: str) -> bool:
+        """Whether the backend keeps a promise: it states the capability, or there is no other writer."""
+        return self.single_writer or bool(getattr(store.capabilities, capability))
 
-    def compares(self, store: ContractStore) -> bool:
-        """Whether ``write(ETag)`` is promised."""
-        return store.capabilities.compare_and_swap or self.single_writer
+    def promising(self, store: ContractStore, capability: str, otherwise: str) -> ContractStore:
+        """The store, if it keeps a promise; else the test is skipped, and the reason has ``otherwise`` at its end.
 
-    def deletes(self, store: ContractStore) -> bool:
-        """Whether ``delete(ETag)`` is promised."""
-        return store.capabilities.conditional_delete or self.single_writer
+        A separate test checks that other stores refuse the operation.
+        """
+        if not self.promises(store, capability):
+            pytest.skip(f"the backend states that {otherwise}")
+        return store
 
     @pytest.fixture
     def creating(self, store: ContractStore) -> ContractStore:
-        """The store, if it promises create; a separate test checks that other stores refuse it."""
-        if not self.creates(store):
-            pytest.skip("the backend states that it has no atomic create")
-        return store
+        """The store, if it promises ``write(ABSENT)``."""
+        return self.promising(store, "atomic_create", "it has no atomic create")
 
     @pytest.fixture
     def comparing(self, store: ContractStore) -> ContractStore:
-        """The store, if it promises compare-and-swap; a separate test checks that other stores refuse it."""
-        if not self.compares(store):
-            pytest.skip("the backend states that it has no compare-and-swap")
-        return store
+        """The store, if it promises ``write(ETag)``."""
+        return self.promising(store, "compare_and_swap", "it has no compare-and-swap")
 
     @pytest.fixture
-    def changing(self, creating: ContractStore, comparing: ContractStore) -> ContractStore:
+    def changing(self, creating: ContractStore, comparing: ContractStore) -> ContractStore:  # noqa: ARG002 - the skip
         """The store, if it promises both: appends and edits work."""
-        assert creating is comparing
         return creating
 
     @pytest.fixture
     def deleting(self, changing: ContractStore) -> ContractStore:
-        """The store, if it promises a conditional delete too: every operation works."""
-        if not self.deletes(changing):
-            pytest.skip("the backend states that it has no conditional delete")
-        return changing
+        """The store, if it promises ``delete(ETag)`` too: every operation works."""
+        return self.promising(changing, "conditional_delete", "it has no conditional delete")
+
+
+def race(actions: Iterable[Callable[[], object]]) -> list[object]:
+    """Start all actions at the same moment, each in a thread; returns their results or errors, in order.
+
+    Raises:
+        UnsupportedOperationError: the backend refused an action, so there was no race.
+        Exception: an action raised an error that is not an `AgentMemoryError`.
+    """
+    actions = list(actions)
+    barrier = threading.Barrier(len(actions), timeout=_BARRIER_SECONDS)
+
+    def start(action: Callable[[], object]) -> object:
+        barrier.wait()
+        try:
+            return action()
+        except AgentMemoryError as error:
+            return error
+
+    with _quick_turns(), ThreadPoolExecutor(len(actions)) as threads:
+        outcomes = list(threads.map(start, actions))
+    for outcome in outcomes:
+        if isinstance(outcome, UnsupportedOperationError):
+            raise outcome
+    return outcomes
+
+
+def winners(outcomes: Sequence[object], *losing: type[AgentMemoryError]) -> list[int]:
+    """The indexes of the actions that returned; every other action must have one of the ``losing`` errors."""
+    for outcome in outcomes:
+        if isinstance(outcome, AgentMemoryError) and not isinstance(outcome, losing):
+            raise outcome
+    return [place for place, outcome in enumerate(outcomes) if not isinstance(outcome, AgentMemoryError)]
+
+
+def the_winner(outcomes: Sequence[object], *losing: type[AgentMemoryError]) -> int:
+    """The index of the only action that returned; the others as for `winners`."""
+    found = winners(outcomes, *losing)
+    assert len(found) == 1, f"{len(found)} of {len(outcomes)} racers succeeded; exactly one may"
+    return found[0]
+
+
+def watch(change: Callable[[], None], observe: Callable[[], object], watchers: int) -> None:
+    """Call ``observe`` repeatedly in threads, from before ``change`` begins until after it has ended.
+
+    Raises:
+        Exception: an error of either function.
+    """
+    barrier = threading.Barrier(watchers + 1, timeout=_BARRIER_SECONDS)
+    done = threading.Event()
+
+    def work() -> None:
+        barrier.wait()
+        try:
+            change()
+        finally:
+            done.set()
+
+    def look() -> None:
+        barrier.wait()
+        while not done.is_set():
+            observe()
+        observe()
+
+    with _quick_turns(), ThreadPoolExecutor(watchers + 1) as threads:
+        under_way = [threads.submit(work), *(threads.submit(look) for _ in range(watchers))]
+    for future in under_way:
+        future.result()
+
+
+@contextmanager
+def _quick_turns() -> Iterator[None]:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(_TURN_SECONDS)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)

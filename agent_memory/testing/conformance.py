@@ -5,12 +5,13 @@ from __future__ import annotations
 import io
 import itertools
 import os
+import re
 import secrets
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias, cast
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, cast
 from unittest.mock import patch
 
 import pytest
@@ -26,7 +27,6 @@ from agent_memory.registry import open_backend
 from agent_memory.runtime.runners import close_backend
 from agent_memory.testing.contract import BackendContract
 
-_MODULE = "from agent_memory.testing.conformance import under_test\nTestContract = under_test()\n"
 _LONGEST = 300
 _OPERATION_SECONDS = 15.0
 _MOST_FAILED = 3
@@ -34,14 +34,17 @@ _MOST_FAILED = 3
 _STALLED = "not tried, because the storage failed in the tests before"
 _OF_OTHERS = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS")
 """Environment variables with pytest options that are meant for other tests."""
-_classes: list[type[BackendContract]] = []
+_HERE = str(Path(__file__).parent)
+_PYTEST = [__file__, "-c", os.devnull, "--rootdir", _HERE, "--confcutdir", _HERE, "--noconftest"]
+_PYTEST += ["--import-mode=importlib", "-p", "no:cacheprovider", "-W", "ignore", "-o", "python_classes=_Contract"]
+"""Arguments with which pytest collects `_Contract` of this module, and reads no configuration."""
 
 
 Outcome: TypeAlias = Literal["kept", "broken", "not promised", "not tried"]
 
 
 class Promise(NamedTuple):
-    """One test of the contract: its part, the promise that it tests, and the outcome.
+    """One test of the contract: its part (the first word of its class), the promise that it tests, and the outcome.
 
     "not promised": the backend does not state the promise, or refuses it with `UnsupportedOperationError`. "not tried":
     the storage failed (`FileOperationError`), so the test says nothing about the backend.
@@ -53,7 +56,7 @@ class Promise(NamedTuple):
     detail: str
 
 
-class Roots:
+class _Roots:
     """Backends below one URL: an empty root for each test, all in one directory."""
 
     def __init__(self, url: str, options: Mapping[str, object]) -> None:
@@ -96,9 +99,9 @@ class Roots:
         return None
 
 
-def empty(backend: AnyBackend) -> None:
+def _empty(backend: AnyBackend) -> None:
     """Delete the files that a test left; below a higher root their names may be too long to be listed."""
-    with suppress(AgentMemoryError):  # `Roots.clear` reports it at the end
+    with suppress(AgentMemoryError):  # `_Roots.clear` reports it at the end
         _delete(backend, Key.tree())
 
 
@@ -135,60 +138,53 @@ def conform(
     A storage that stalls does not block the run: an operation has 15 seconds, and after three consecutive tests in
     which the storage failed, the remaining tests are not tried.
     """
-    roots = Roots(url, options)
+    _Contract.roots = roots = _Roots(url, options)
+    _Contract.rounds = rounds
+    _Contract.single_writer = options.get("allow_single_writer") is True
     roots.check()
-    _classes[:] = [_contract(roots, rounds, options.get("allow_single_writer") is True)]
     listener = _Listener(begun, advance)
     with tempfile.TemporaryDirectory() as name, redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-        folder = Path(name)
-        (folder / "pytest.ini").write_text("[pytest]\n")
-        module = folder / f"test_contract_{secrets.token_hex(8)}.py"  # pytest does not import the same name twice
-        module.write_text(_MODULE)
-        os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", str(folder / "hypothesis"))
-        plain = ["-p", "no:cacheprovider", "-W", "ignore", "--import-mode=importlib", "--rootdir", name]
+        os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", name)
         try:
             with patch.dict(os.environ), default_seconds(_OPERATION_SECONDS), _not_shrinking():
                 for variable in _OF_OTHERS:
                     os.environ.pop(variable, None)
-                code = pytest.main([str(module), "-c", str(folder / "pytest.ini"), *plain], plugins=[listener])
+                code = pytest.main(_PYTEST, plugins=[listener])
         finally:
             left = roots.clear()
     listener.check(code)
     return listener.promises, left
 
 
-def under_test() -> type[BackendContract]:
-    """The contract that `conform` currently runs; called by the module that pytest collects."""
-    return _classes[0]
+class _Contract(BackendContract):
+    """The contract of the backend that `conform` currently tests."""
 
+    roots: ClassVar[_Roots]
+    workers = 4
+    model_examples = 5
+    model_steps = 20
 
-def _contract(roots: Roots, rounds: int, single: bool) -> type[BackendContract]:
-    class Contract(BackendContract):
-        @pytest.fixture
-        def url(self) -> str:
-            return roots.new()
+    @pytest.fixture
+    def url(self) -> str:
+        return self.roots.new()
 
-        @pytest.fixture
-        def backend(self, url: str) -> Iterator[AnyBackend]:
-            backend = roots.open(url)
-            if backend.timeout is not None:
-                backend.timeout = _OPERATION_SECONDS
+    @pytest.fixture
+    def backend(self, url: str) -> Iterator[AnyBackend]:
+        backend = self.roots.open(url)
+        if backend.timeout is not None:
+            backend.timeout = _OPERATION_SECONDS
+        yield backend
+        _empty(backend)
+        close_backend(backend)
+
+    @pytest.fixture
+    def another_backend(self, url: str, backend: AnyBackend) -> Iterator[AnyBackend]:
+        if self.single_writer:  # the caller assured that there is no other writer
             yield backend
-            empty(backend)
-            close_backend(backend)
-
-        @pytest.fixture
-        def another_backend(self, url: str, backend: AnyBackend) -> Iterator[AnyBackend]:
-            if single:  # the caller assured that there is no other writer
-                yield backend
-                return
-            another = roots.open(url)
-            yield another
-            close_backend(another)
-
-    Contract.rounds, Contract.workers, Contract.single_writer = rounds, 4, single
-    Contract.model_examples, Contract.model_steps = 5, 20
-    return Contract
+            return
+        another = self.roots.open(url)
+        yield another
+        close_backend(another)
 
 
 @contextmanager
@@ -207,28 +203,21 @@ class _Listener:
     def __init__(self, begun: Callable[[int], object], advance: Callable[[], object]) -> None:
         self._begun = begun
         self._advance = advance
-        self._parts: dict[str, str] = {}
+        self._part = ""
         self._expected = 0
         self._ended = 0
-        self._interrupted = False
         self._raised: BaseException | None = None
         self._failed_in_a_row = 0
         self.promises: list[Promise] = []
 
     def check(self, code: int) -> None:
         """Raise unless all tests ran."""
-        if self._interrupted:
+        if code == pytest.ExitCode.INTERRUPTED:
             raise KeyboardInterrupt
         if not self._expected or self._ended < self._expected:
             raise RuntimeError(f"pytest ended with {code!r} after {self._ended} of {self._expected} tests")
 
-    def pytest_keyboard_interrupt(self) -> None:
-        self._interrupted = True
-
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        for item in session.items:
-            module = str(getattr(getattr(item, "function", None), "__module__", ""))
-            self._parts[item.nodeid] = module.rpartition(".")[2].strip("_")
         self._expected = len(session.items)
         self._begun(self._expected)
 
@@ -236,12 +225,14 @@ class _Listener:
         if self._failed_in_a_row >= _MOST_FAILED:
             pytest.skip(_STALLED)
 
-    def pytest_runtest_makereport(self, call: pytest.CallInfo[None]) -> None:
-        """Store the error of a test before its report is made."""
+    def pytest_runtest_makereport(self, item: pytest.Function, call: pytest.CallInfo[None]) -> None:
+        """Store the part and the error of a test before its report is made."""
+        self._part = re.split("(?<=[a-z])(?=[A-Z])", item.function.__qualname__)[0].lower()
         self._raised = call.excinfo.value if call.excinfo else None
-        if call.when == "call" or self._raised:
-            failed = isinstance(self._raised, FileOperationError) or _is_stalled(self._raised)
-            self._failed_in_a_row = self._failed_in_a_row + (not _is_stalled(self._raised)) if failed else 0
+        is_untried = isinstance(self._raised, pytest.skip.Exception) and self._raised.msg == _STALLED
+        if (call.when == "call" or self._raised) and not is_untried:
+            failed = isinstance(self._raised, FileOperationError)
+            self._failed_in_a_row = self._failed_in_a_row + 1 if failed else 0
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when == "call" or report.outcome != "passed":
@@ -251,7 +242,7 @@ class _Listener:
             self._advance()
 
     def _promise(self, report: pytest.TestReport) -> Promise:
-        part, text = self._parts.get(report.nodeid, ""), report.nodeid.rpartition("::test_")[2].replace("_", " ")
+        part, text = self._part, report.nodeid.rpartition("::test_")[2].replace("_", " ")
         if report.outcome == "passed":
             return Promise(part, text, "kept", "")
         if report.outcome == "skipped":
@@ -264,10 +255,6 @@ class _Listener:
         with suppress(AttributeError):
             return Promise(part, text, "broken", _shortened(cast(Any, report.longrepr).reprcrash.message))
         return Promise(part, text, "broken", _shortened(report.longreprtext))
-
-
-def _is_stalled(raised: BaseException | None) -> bool:
-    return isinstance(raised, pytest.skip.Exception) and raised.msg == _STALLED
 
 
 def _without_name(error: BaseException) -> str:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from agent_memory.testing._appending import AppendingContract
-from agent_memory.testing._erasing import ErasingContract
-from agent_memory.testing._listing import ListingContract
-from agent_memory.testing._moving import MovingContract
-from agent_memory.testing._names import NamesContract
-from agent_memory.testing._operations import OperationsContract
-from agent_memory.testing._origins import OriginContract
-from agent_memory.testing._parts import MovingFilesContract, PartsContract, PartsRaceContract
+from agent_memory.testing._listing import ListingContract, NamesContract
+from agent_memory.testing._moving import ErasingContract, MovingContract, MovingFilesContract
+from agent_memory.testing._operations import AppendingContract, OperationsContract
+from agent_memory.testing._parts import OriginsContract, PartsContract, PartsRaceContract
 from agent_memory.testing._reading import ReadingContract
 from agent_memory.testing._writing import DeletingContract, WritingContract
 from agent_memory.testing.races import RaceContract
@@ -27,7 +23,7 @@ class FunctionalContract(
     MovingFilesContract,
     PartsContract,
     ErasingContract,
-    OriginContract,
+    OriginsContract,
     NamesContract,
     OperationsContract,
 ):

@@ -1,4 +1,4 @@
-"""Contract tests of races: the promises that hold while other writers write at the same moment.
+"""Contract tests of races: the promises that hold while other threads write and read at the same moment.
 
 Each race starts its threads at a barrier and runs many times, because one run proves nothing. The tests compare results
 and contents, never times.
@@ -6,12 +6,12 @@ and contents, never times.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import pytest
 
-from agent_memory.backend import ABSENT, ETag
+from agent_memory.backend import ABSENT, ANY, ETag
 from agent_memory.core.flows import as_another_process
 from agent_memory.errors import (
     AgentMemoryError,
@@ -19,13 +19,130 @@ from agent_memory.errors import (
     ConflictError,
     FileAlreadyExistsError,
 )
-from agent_memory.testing._store import ContractStore
-from agent_memory.testing._threads import race, the_winner, winners
-from agent_memory.testing._watching import WatchingContract
+from agent_memory.testing._store import ContractBase, ContractStore, race, the_winner, watch, winners
 
 __all__ = ["RaceContract", "race"]
 
 _APPENDS = 4
+_SIZES = (1, 4_000, 17, 2_000, 600)
+
+
+def _state(number: int) -> bytes:
+    """One whole state of a file; its first eight bytes determine the rest."""
+    return b"%08d" % number * _SIZES[number % len(_SIZES)]
+
+
+class WatchingContract(ContractBase):
+    """Readers beside a writer: no mixture, no gap, no missing file."""
+
+    @pytest.fixture
+    def replacing(self, store: ContractStore) -> ContractStore:
+        """The store, if it promises a reader the whole old or the whole new file."""
+        return self.promising(store, "atomic_write", "a reader may see half a write")
+
+    def watch_replacements(self, store: ContractStore, observe: Callable[[], object]) -> None:
+        """Replace ``dir/file`` again and again while threads call ``observe``."""
+        store.write("dir/file", _state(0))
+
+        def change() -> None:
+            for number in range(1, self.rounds + 1):
+                store.write("dir/file", _state(number))
+
+        self.watch(change, observe)
+
+    def watch(self, change: Callable[[], None], observe: Callable[[], object]) -> None:
+        """Call ``observe`` in half as many threads as `workers`, at least 2, until ``change`` has ended."""
+        watch(change, observe, max(2, self.workers // 2))
+
+    def test_a_reader_sees_a_whole_state_of_a_file_that_is_replaced(
+        self, replacing: ContractStore, other: ContractStore
+    ) -> None:
+        def observe() -> None:
+            snapshot = other.read("dir/file")
+            assert snapshot.data == _state(int(snapshot.data[:8]))
+            assert snapshot.size == len(snapshot.data)
+
+        self.watch_replacements(replacing, observe)
+        assert other.read("dir/file").data == _state(self.rounds)
+
+    def test_a_file_that_is_replaced_is_never_missing(self, replacing: ContractStore, other: ContractStore) -> None:
+        sizes = {len(_state(number)) for number in range(len(_SIZES))}
+
+        def observe() -> None:
+            assert other.stat("dir/file").size in sizes
+            page = other.list()
+            assert [(entry.path, entry.size in sizes) for entry in page.entries] == [("dir/file", True)]
+            assert page.skipped == 0
+            assert other.level() == ([], ["dir"])
+
+        self.watch_replacements(replacing, observe)
+
+    def test_ranges_of_one_version_are_of_one_state(self, replacing: ContractStore, other: ContractStore) -> None:
+        def observe() -> None:
+            first = other.read("dir/file", 0, 8)
+            try:
+                rest = other.read("dir/file", 8, None, first.etag)
+            except ConflictError:
+                return
+            assert first.data + rest.data == _state(int(first.data))
+
+        self.watch_replacements(replacing, observe)
+
+    @pytest.mark.parametrize("size", [7, 9_001])
+    def test_a_reader_sees_whole_appends(self, changing: ContractStore, other: ContractStore, size: int) -> None:
+        changing.write("log", b"")
+        records = [(b"%06d" % number).ljust(size, b".") for number in range(self.rounds)]
+        whole = b"".join(records)
+
+        def change() -> None:
+            for record in records:
+                changing.append("log", record)
+
+        def observe() -> None:
+            snapshot = other.read("log")
+            assert len(snapshot.data) % size == 0
+            assert whole.startswith(snapshot.data)
+            assert other.stat("log").size in range(len(snapshot.data), len(whole) + 1, size)
+
+        self.watch(change, observe)
+        assert other.read("log").data == whole
+
+    def test_a_listing_gives_what_stays_while_files_beside_it_come_and_go(
+        self, replacing: ContractStore, other: ContractStore
+    ) -> None:
+        stays = ("dir/b", "dir/sub/d", "dir/x")
+        for name in stays:
+            replacing.write(name, b"x")
+
+        def change() -> None:
+            for number in range(max(1, self.rounds // 4)):
+                names = [f"dir/{place}{number}" for place in ("a", "c/", "sub/", "z")]
+                for name in names:
+                    replacing.write(name, b"x")
+                for name in names:
+                    replacing.delete(name)
+
+        def observe() -> None:
+            for limit in (2, 1000):
+                names = other.names("dir", limit=limit)
+                assert [name for name in names if name in stays] == list(stays)
+                assert len(set(names)) == len(names)
+
+        self.watch(change, observe)
+
+    def test_a_file_that_is_renamed_has_one_name_at_least(self, deleting: ContractStore, other: ContractStore) -> None:
+        memory = deleting.memory()
+        for number in range(max(1, self.rounds // 4)):
+            data = b"%d" % number
+            deleting.write(f"from/{number}", data)
+
+            def look(number: int = number, data: bytes = data) -> None:
+                assert data in (other.holds(f"from/{number}"), other.holds(f"to/{number}"))
+
+            outcomes = race([partial(memory.rename, f"from/{number}", f"to/{number}"), look, look])
+            assert len(winners(outcomes)) == 3
+            assert other.names() == (f"to/{number}",)
+            deleting.delete(f"to/{number}")
 
 
 class RaceContract(WatchingContract):
@@ -105,21 +222,15 @@ class RaceContract(WatchingContract):
         assert len(winners(race(partial(count, racer) for racer in racers))) == len(racers)
         assert int(changing.read("count").data) == len(racers) * edits
 
-    def test_of_racing_deletes_exactly_one_wins(self, deleting: ContractStore, racers: Sequence[ContractStore]) -> None:
-        for number in range(self.rounds):
-            deleting.write("dir/file", b"%d" % number)
-            outcomes = race(partial(racer.delete, "dir/file") for racer in racers)
-            assert len(winners(outcomes, AgentMemoryFileNotFoundError)) == 1
-            assert deleting.level() == ([], [])
-
-    def test_of_racing_deletes_on_one_version_exactly_one_wins(
-        self, deleting: ContractStore, racers: Sequence[ContractStore]
+    @pytest.mark.parametrize("is_conditional", [False, True], ids=["any", "version"])
+    def test_of_racing_deletes_exactly_one_wins(
+        self, deleting: ContractStore, racers: Sequence[ContractStore], is_conditional: bool
     ) -> None:
         for number in range(self.rounds):
-            etag = deleting.write("file", b"%d" % number)
-            outcomes = race(partial(racer.delete, "file", etag) for racer in racers)
-            assert len(winners(outcomes, AgentMemoryFileNotFoundError, ConflictError)) == 1
-            assert deleting.holds("file") is None
+            etag = deleting.write("dir/file", b"%d" % number)
+            outcomes = race(partial(racer.delete, "dir/file", etag if is_conditional else ANY) for racer in racers)
+            the_winner(outcomes, AgentMemoryFileNotFoundError, *([ConflictError] if is_conditional else []))
+            assert deleting.level() == ([], [])
 
     def test_a_write_on_a_version_never_brings_a_deleted_file_back(
         self, comparing: ContractStore, other: ContractStore

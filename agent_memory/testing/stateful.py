@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 from unittest import TestCase
 
 from hypothesis import HealthCheck, settings
@@ -29,14 +29,13 @@ from agent_memory.testing._model import DictMemory, sha256
 
 __all__ = ["DictMemory", "MemoryMachine", "check_against_model", "model_test"]
 
-Outcome: TypeAlias = object
-"""The result of a call, or the class of its error; with the reason, if the name is taken."""
 OpenBackend: TypeAlias = Callable[[], AnyBackend]
 
 # So few that they are used repeatedly, as a file at one time and as a directory at another.
 _PATHS = ["a", "a/b", "a/b/c", "a/b/c/d", "a/c", "ab", "ab/c", "a-b", "a.b/c", "b", "b/a", "b/é", "é", "é/メモ"]
 _BAD_PATHS = ["../a", "/a", "a:b", "a//b", "./b"]  # the last two are other spellings of a/b and b
 _paths = st.sampled_from(_PATHS) | st.sampled_from(_PATHS) | st.sampled_from(_PATHS) | st.sampled_from(_BAD_PATHS)
+_lookups = st.sampled_from(["read", "read_bytes", "stat", "exists"])
 _prefixes = st.sampled_from(["", "a/", *_PATHS])
 _texts = st.sampled_from(["", "x", "line\n", "one\r\ntwo", "a\x1eb\u2028c", "\0", "é\U0001f600", "\ud800"]) | st.text(
     max_size=30
@@ -65,21 +64,12 @@ class MemoryMachine(RuleBasedStateMachine):
         self._agreed = True
         self.memories = [AgentMemoryService(backend).agent(agent) for backend in self.backends]
 
-    @rule(path=_paths)
-    def read(self, path: str) -> None:
-        self._same(lambda memory: memory.read(path))
+    @rule(path=_paths, verb=_lookups)
+    def look_up(self, path: str, verb: str) -> None:
+        self._same(lambda memory: getattr(memory, verb)(path))
 
-    @rule(path=_paths)
-    def read_bytes(self, path: str) -> None:
-        self._same(lambda memory: memory.read_bytes(path))
-
-    @rule(path=_paths, content=_texts, digest=_digests)
-    def write(self, path: str, content: str, digest: str) -> None:
-        when = self._when(path, digest)
-        self._same(lambda memory: memory.write(path, content, when=when))
-
-    @rule(path=_paths, content=_bytes, digest=_digests)
-    def write_bytes(self, path: str, content: bytes, digest: str) -> None:
+    @rule(path=_paths, content=_texts | _bytes, digest=_digests)
+    def write(self, path: str, content: str | bytes, digest: str) -> None:
         when = self._when(path, digest)
         self._same(lambda memory: memory.write(path, content, when=when))
 
@@ -108,13 +98,9 @@ class MemoryMachine(RuleBasedStateMachine):
     def delete_tree(self, path: str) -> None:
         self._same(lambda memory: memory.delete_tree(path))
 
-    @rule(path=_paths, new_path=_paths)
-    def rename(self, path: str, new_path: str) -> None:
-        self._same(lambda memory: _transferred(memory, "rename", path, new_path))
-
-    @rule(path=_paths, new_path=_paths)
-    def copy(self, path: str, new_path: str) -> None:
-        self._same(lambda memory: _transferred(memory, "copy", path, new_path))
+    @rule(path=_paths, new_path=_paths, verb=st.sampled_from(["rename", "copy"]))
+    def transfer(self, path: str, new_path: str, verb: str) -> None:
+        self._same(lambda memory: _transferred(memory, verb, path, new_path))
 
     @rule(path=_prefixes, recursive=st.booleans(), name_prefix=_prefixes, after=_after, limit=_limits)
     def list(self, path: str, recursive: bool, name_prefix: str, after: str | None, limit: int | None) -> None:
@@ -129,23 +115,15 @@ class MemoryMachine(RuleBasedStateMachine):
     def tail(self, path: str, lines: int) -> None:
         self._same(lambda memory: memory.tail(path, lines))
 
-    @rule(path=_paths)
-    def stat(self, path: str) -> None:
-        self._same(lambda memory: memory.stat(path))
-
-    @rule(path=_paths)
-    def exists(self, path: str) -> None:
-        self._same(lambda memory: memory.exists(path))
-
     @rule(path=_prefixes)
     def is_directory(self, path: str) -> None:
         self._same(lambda memory: memory.is_directory(path))
 
     def teardown(self) -> None:
         """Compare all remaining files, then delete them."""
-        for memory in (
-            self.memories if self._agreed else ()
-        ):  # after a difference, an error here would hide the step that differed
+        if not self._agreed:
+            return  # an error here would hide the step that differed
+        for memory in self.memories:
             assert {str(entry): memory.read_bytes(str(entry)) for entry in memory.list()} == self.model.files
             memory.delete_tree("")
             assert memory.list(recursive=False) == ()
@@ -227,16 +205,16 @@ def _settings(examples: int, steps: int) -> settings:
     )
 
 
-def _transferred(memory: Any, kind: Literal["rename", "copy"], path: str, new_path: str) -> TreeResult:
+def _transferred(memory: Any, verb: str, path: str, new_path: str) -> TreeResult:
     """Rename or copy; by reading and writing if the store refuses because the content had the name minutes ago."""
     try:
-        result: TreeResult = getattr(memory, kind)(path, new_path)
+        result: TreeResult = getattr(memory, verb)(path, new_path)
     except (ConflictError, PartialOperationError):  # nothing else runs here
         source, target = Key.tree().join(path).path, Key.tree().join(new_path).path
         for name in _files(memory, source):
             if not memory.exists(new := target + name[len(source) :]):
                 memory.write(new, memory.read_bytes(name))
-            if kind == "rename":
+            if verb == "rename":
                 memory.delete(name)
         return TreeResult(target, len(_files(memory, target)), 0)
     return result
@@ -247,7 +225,8 @@ def _files(memory: Any, path: str) -> Sequence[str]:
     return [path] if memory.exists(path) else [str(entry) for entry in memory.list(path)]
 
 
-def _outcome(call: Callable[[Any], object], memory: AgentMemory | DictMemory) -> Outcome:
+def _outcome(call: Callable[[Any], object], memory: AgentMemory | DictMemory) -> object:
+    """The result of a call, or the class of its error; with the reason, if the name is taken."""
     try:
         return _comparable(call(memory))
     except FileAlreadyExistsError as error:
@@ -274,20 +253,12 @@ def _fail(text: str) -> str:
     raise _ChangeFailed(text)
 
 
-def _always(new: str) -> Callable[[str], str]:
-    return lambda _: new
-
-
-def _delete(_: str) -> None:
-    return None
-
-
 _CHANGES: dict[str, Callable[[str], str | None]] = {
     "same": lambda text: text,
     "upper": str.upper,
     "add": lambda text: text + "+",
-    "empty": _always(""),
-    "delete": _delete,
-    "surrogate": _always("\ud800"),
+    "empty": lambda _: "",
+    "delete": lambda _: None,
+    "surrogate": lambda _: "\ud800",
     "fail": _fail,
 }

@@ -1,4 +1,4 @@
-"""The JSON lines that adapters share: a byte order mark hides none, and damaged lines are counted."""
+"""The parts that adapters share: JSON lines, of which damaged ones are counted, and names of files for any text."""
 
 from __future__ import annotations
 
@@ -7,7 +7,18 @@ from typing import Any
 import pytest
 
 from agent_memory import AgentMemory
-from agent_memory.integrations.toolkit import from_json, last_records, records, step, sync_view
+from agent_memory.errors import AgentMemoryFileNotFoundError
+from agent_memory.integrations.toolkit import (
+    from_json,
+    last_records,
+    record_segment,
+    records,
+    segment_text,
+    step,
+    sync_facade,
+    sync_view,
+)
+from agent_memory.key import encode_segment
 from agent_memory.reading.lines import MAX_LINE
 
 
@@ -49,3 +60,15 @@ def test_a_missing_file_has_no_records() -> None:
 @pytest.mark.parametrize("data", [b"\xff", b"{", b"NaN", b"[" * 100_000, '{"a":1}'.encode("utf-16")])
 def test_damaged_json_is_none(data: bytes) -> None:
     assert from_json(data) is None
+
+
+def test_any_text_names_a_file_and_is_found_again() -> None:
+    memory = sync_facade(AgentMemory.open("memory://"))
+    texts = ("thread:1/ä", "記" * 200, "x" * 300)
+    for text in texts:
+        step(memory.write(f"threads/{step(record_segment(memory, text, '.json'))}", "x"))
+        assert step(segment_text(memory, step(record_segment(memory, text)))) == text
+    names = [entry.key.name for entry in step(memory.list("threads"))]
+    assert {step(segment_text(memory, name, ".json")) for name in names} == {*texts}
+    with pytest.raises(AgentMemoryFileNotFoundError):
+        step(segment_text(memory, encode_segment("y" * 300)))

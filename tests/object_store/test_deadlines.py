@@ -14,8 +14,8 @@ from agent_memory.errors import FileOperationError, OutcomeUnknownError
 from agent_memory.key import Key
 from agent_memory.object_store import ObjectStoreBackend
 from agent_memory.object_store.retry import Attempts, OutOfTimeError
-from agent_memory.testing.simulation._loop import VirtualLoop
 from tests.object_store.test_settling import Scene, Scripted, done, lost_after, never, then
+from tests.simulation.loop import VirtualLoop
 
 
 class Untrusted(Scripted):

@@ -35,9 +35,9 @@ from agent_memory.object_store import (
 from agent_memory.object_store.engine import RequestError
 from agent_memory.object_store.retry import Attempts
 from agent_memory.object_store.trial import race
-from agent_memory.testing.simulation import ComposingClient, Faults, SimulatedStore
-from agent_memory.testing.simulation._loop import VirtualLoop
-from agent_memory.testing.simulation._network import LEAST_PART
+from tests.simulation import ComposingClient, Faults, SimulatedStore
+from tests.simulation.loop import VirtualLoop
+from tests.simulation.network import LEAST_PART
 
 T = TypeVar("T")
 KEY, NEW = Key.tree().join("d/log.md"), Key.tree().join("e/new.md")

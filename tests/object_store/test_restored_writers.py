@@ -17,10 +17,10 @@ from agent_memory.object_store import ObjectStoreBackend
 from agent_memory.object_store import write_log as write_log_module
 from agent_memory.object_store.write_log import WriteLog
 from agent_memory.runtime import host_clock
-from agent_memory.testing.simulation._clones import restored
-from agent_memory.testing.simulation._network import EPOCH
 from tests.object_store.proxy import Proxy
 from tests.object_store.test_settling import KEY, Scene, Scripted, done, lost_after, then
+from tests.simulation.clones import restored
+from tests.simulation.network import EPOCH
 from tests.support.servers import S3Server, by_both_engines
 
 

@@ -23,8 +23,8 @@ from agent_memory.errors import (
 from agent_memory.key import Key
 from agent_memory.object_store import NoResponse, ObjectStoreBackend, PreconditionFailed, Writer
 from agent_memory.object_store.write_log import MOST_BYTES, WriteId, WriteLog, WriteRecord
-from agent_memory.testing.simulation import ComposingClient, Faults, SimulatedStore
-from agent_memory.testing.simulation._loop import VirtualLoop
+from tests.simulation import ComposingClient, Faults, SimulatedStore
+from tests.simulation.loop import VirtualLoop
 
 T = TypeVar("T")
 KEY = Key.tree().join("log.md")

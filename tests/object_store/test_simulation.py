@@ -27,7 +27,7 @@ from agent_memory.object_store.multipart import Composer
 from agent_memory.object_store.retry import Attempts
 from agent_memory.object_store.states import BeatenError
 from agent_memory.object_store.write_log import WriteLog, Writer, WriteRecord
-from agent_memory.testing.simulation import (
+from tests.simulation import (
     Failure,
     cloned_failures,
     failures,
@@ -36,7 +36,7 @@ from agent_memory.testing.simulation import (
     run_schedule,
     versioned_failures,
 )
-from agent_memory.testing.simulation._history import File, HistoryStep, explained
+from tests.simulation.history import File, HistoryStep, explained
 from tests.support.sizes import long_except
 
 SHORT, LONG, PLANTED = 500, 100_000, 1_000

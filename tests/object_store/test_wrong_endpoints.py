@@ -16,8 +16,8 @@ import pytest
 from agent_memory import AgentMemory, FileOperationError, OutcomeUnknownError
 from agent_memory.object_store import NoResponse, PermanentError, Reachability, Unreachable
 from agent_memory.object_store.retry import Attempts, OutOfTimeError
-from agent_memory.testing.simulation._loop import VirtualLoop
 from tests.object_store.listeners import PAGE, listening, options, page
+from tests.simulation.loop import VirtualLoop
 from tests.support.servers import KEY, SECRET, by_both_engines, by_s3fs_or_both
 from tests.support.tls import certificate
 

@@ -442,7 +442,7 @@ class OrderOfSegments(_Mutant):
 
 
 class ListingFromACache(_Mutant):
-    caught_by = "test_a_listing_is_never_of_the_past"
+    caught_by = "test_a_change_that_returned_is_seen_by_everybody"
 
     def __init__(self) -> None:
         super().__init__()

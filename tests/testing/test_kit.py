@@ -12,7 +12,7 @@ import agent_memory.testing
 from agent_memory import AgentMemory, AgentMemoryService, ConflictError
 from agent_memory.backend import ABSENT, ANY, AnyBackend, ETag, NewOrigin, WriteWhen
 from agent_memory.key import Key
-from agent_memory.testing import check_against_model, model_test, race
+from agent_memory.testing import _listing, check_against_model, model_test, race
 from agent_memory_memory import MemoryBackend
 
 PLUGIN = ("-p", "agent_memory.testing.pytest_plugin")
@@ -43,6 +43,11 @@ def test_all_public_names_exist_and_are_sorted() -> None:
     assert all(hasattr(agent_memory.testing, name) for name in names)
     with pytest.raises(AttributeError):
         _ = agent_memory.testing.nothing
+
+
+def test_the_longest_names_of_the_contract_are_as_long_as_the_grammar_allows() -> None:
+    assert len(_listing._LONGEST.encode()) == 768
+    assert _listing._DEEPEST.count("/") == 31
 
 
 def test_the_fixtures_of_a_test_share_one_private_store(

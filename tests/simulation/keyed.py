@@ -23,9 +23,9 @@ from agent_memory.core.tree import Tree
 from agent_memory.errors import AgentMemoryError, OutcomeUnknownError
 from agent_memory.key import Key
 from agent_memory.object_store import ObjectStoreBackend, Writer
-from agent_memory.testing.simulation._loop import VirtualLoop
-from agent_memory.testing.simulation._network import EPOCH, ComposingClient, SimulatedClient, SimulatedStore
-from agent_memory.testing.simulation._schedule import SECONDS, Failure, Schedule, SimulatedRun, mixture
+from tests.simulation.loop import VirtualLoop
+from tests.simulation.network import EPOCH, ComposingClient, SimulatedClient, SimulatedStore
+from tests.simulation.schedule import SECONDS, Failure, Schedule, SimulatedRun, mixture
 
 _AFTERWARDS: Final = 300.0
 _SHORT: Final = 0.01
@@ -86,7 +86,7 @@ def run_keyed_schedule(seed: int) -> Schedule:
 
     In some schedules a key is kept for a shorter time than a call takes: then a call may be made again after it ended.
     """
-    random = Random(seed)  # noqa: S311 - a seed must give the same schedule again
+    random = Random(seed)
     schedule, store, told = Schedule(seed), SimulatedStore(), dict[KeyedCall, _Told]()
     loop = VirtualLoop()  # type: ignore[abstract]  # the missing methods are never called
     with patch.object(operation, "time", SimpleNamespace(time=lambda: EPOCH + loop.time())):

@@ -25,9 +25,9 @@ from agent_memory.errors import (
 from agent_memory.key import Key
 from agent_memory.object_store import ObjectStoreBackend, Writer
 from agent_memory.runtime.queues import KeyedLocks
-from agent_memory.testing.simulation._history import File, HistoryStep, Kind, explained
-from agent_memory.testing.simulation._loop import VirtualLoop
-from agent_memory.testing.simulation._network import ComposingClient, Faults, SimulatedClient, SimulatedStore
+from tests.simulation.history import File, HistoryStep, Kind, explained
+from tests.simulation.loop import VirtualLoop
+from tests.simulation.network import ComposingClient, Faults, SimulatedClient, SimulatedStore
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -83,7 +83,7 @@ def failures(seeds: Iterable[int]) -> Iterator[Failure]:
 
 def run_schedule(seed: int) -> Schedule:
     """Run and check the schedule of one seed."""
-    random = Random(seed)  # noqa: S311 - a seed must give the same schedule again
+    random = Random(seed)
     schedule = Schedule(seed)
     loop = VirtualLoop()  # type: ignore[abstract]  # the missing methods are never called
     store = SimulatedStore()

@@ -2,7 +2,7 @@
 
 A random seed determines a **schedule**: up to six writers, some in one process, run the real flows over the real
 `agent_memory.object_store.ObjectStoreBackend`. Its engine calls a simulated store through a network with faults.
-Afterwards the history of the file is checked: one order explains it (see `_history`), no acknowledged append is
+Afterwards the history of the file is checked: one order explains it (see `history`), no acknowledged append is
 missing or duplicated, no operation was refused only because of other writers, and none outlived its deadline.
 
 In a schedule of the second kind (`run_keyed_schedule`) several callers repeat calls with idempotency keys, and some die
@@ -18,18 +18,18 @@ snapshots of virtual machines: they have the same memory, and none of them can f
 In a schedule of the fifth kind (`run_rename_schedule`) files get other names and their old names again, in stores with
 and without versions, and many conditional requests arrive late or twice: no content is lost.
 
-    python -m agent_memory.testing.simulation --schedules 2000
-    python -m agent_memory.testing.simulation --seed 1234
+    python -m tests.simulation --schedules 2000
+    python -m tests.simulation --seed 1234
 
 prints the schedules that failed; the same seed gives the same schedule again.
 """
 
-from agent_memory.testing.simulation._clones import cloned_failures, run_cloned_schedule
-from agent_memory.testing.simulation._keyed import keyed_failures, run_keyed_schedule
-from agent_memory.testing.simulation._network import ComposingClient, Faults, SimulatedClient, SimulatedStore
-from agent_memory.testing.simulation._renames import rename_failures, run_rename_schedule
-from agent_memory.testing.simulation._schedule import Failure, Schedule, failures, run_schedule
-from agent_memory.testing.simulation._versioned import run_versioned_schedule, versioned_failures
+from tests.simulation.clones import cloned_failures, run_cloned_schedule
+from tests.simulation.keyed import keyed_failures, run_keyed_schedule
+from tests.simulation.network import ComposingClient, Faults, SimulatedClient, SimulatedStore
+from tests.simulation.renames import rename_failures, run_rename_schedule
+from tests.simulation.schedule import Failure, Schedule, failures, run_schedule
+from tests.simulation.versioned import run_versioned_schedule, versioned_failures
 
 __all__ = [
     "ComposingClient",

@@ -19,9 +19,9 @@ from agent_memory.core.versions.store import VersionedStore
 from agent_memory.errors import AgentMemoryError, OutcomeUnknownError
 from agent_memory.key import Key
 from agent_memory.object_store import ObjectStoreBackend, Writer
-from agent_memory.testing.simulation._loop import VirtualLoop
-from agent_memory.testing.simulation._network import ComposingClient, Faults, SimulatedStore
-from agent_memory.testing.simulation._schedule import SECONDS, Failure, Schedule, SimulatedRun
+from tests.simulation.loop import VirtualLoop
+from tests.simulation.network import ComposingClient, Faults, SimulatedStore
+from tests.simulation.schedule import SECONDS, Failure, Schedule, SimulatedRun
 
 _NAMES: Final = tuple(Key.tree().join(name) for name in ("a.md", "b.md", "c.md"))
 _MOVES: Final = ("rename", "rename", "rename", "copy")
@@ -47,7 +47,7 @@ def run_rename_schedule(seed: int) -> Schedule:
     processes that take turns. Many of the conditional requests arrive late or twice. At the end each content has the
     name of the last move that succeeded, or any name if it is unknown whether the last move did.
     """
-    random = Random(seed)  # noqa: S311 - a seed must give the same schedule again
+    random = Random(seed)
     schedule, store = Schedule(seed), SimulatedStore()
     loop = VirtualLoop()  # type: ignore[abstract]  # the missing methods are never called
     for mover in loop.run(_play(random, schedule, store)):

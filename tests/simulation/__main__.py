@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from agent_memory.testing.simulation import (
+from tests.simulation import (
     cloned_failures,
     failures,
     keyed_failures,
@@ -20,7 +20,7 @@ from agent_memory.testing.simulation import (
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m agent_memory.testing.simulation")
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation")
     parser.add_argument(
         "--schedules", type=int, default=2000, metavar="N", help="the number of schedules, from the first seed on"
     )

@@ -25,9 +25,9 @@ from agent_memory.errors import AgentMemoryError
 from agent_memory.key import Key
 from agent_memory.object_store import Object, ObjectStoreBackend, Writer
 from agent_memory.object_store.write_log import WriteLog
-from agent_memory.testing.simulation._loop import VirtualLoop
-from agent_memory.testing.simulation._network import EPOCH, ComposingClient, Faults, SimulatedStore
-from agent_memory.testing.simulation._schedule import HOOKS, SECONDS, Failure, Schedule, SimulatedRun, mixture
+from tests.simulation.loop import VirtualLoop
+from tests.simulation.network import EPOCH, ComposingClient, Faults, SimulatedStore
+from tests.simulation.schedule import HOOKS, SECONDS, Failure, Schedule, SimulatedRun, mixture
 
 _KEY: Final = Key.tree().join("log.md")
 _SECRET: Final = "5e" * 32
@@ -70,7 +70,7 @@ def run_versioned_schedule(seed: int) -> Schedule:
     - If the network itself repeated the request that created the file, its versions only have to have been states: no
       writer can tell whether its own change was made before the deletion.
     """
-    random = Random(seed)  # noqa: S311 - a seed must give the same schedule again
+    random = Random(seed)
     schedule, store = Schedule(seed), SimulatedStore()
     loop = VirtualLoop()  # type: ignore[abstract]  # the missing methods are never called
     loop.run(_play(random, schedule, store))

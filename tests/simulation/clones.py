@@ -12,10 +12,10 @@ from typing import Final
 from agent_memory.object_store import ObjectStoreBackend, Writer
 from agent_memory.object_store.recent_writes import RecentWrites
 from agent_memory.runtime.queues import KeyedLocks
-from agent_memory.testing.simulation._history import Kind
-from agent_memory.testing.simulation._loop import VirtualLoop
-from agent_memory.testing.simulation._network import ComposingClient, Faults, SimulatedClient, SimulatedStore
-from agent_memory.testing.simulation._schedule import (
+from tests.simulation.history import Kind
+from tests.simulation.loop import VirtualLoop
+from tests.simulation.network import ComposingClient, Faults, SimulatedClient, SimulatedStore
+from tests.simulation.schedule import (
     FILLING,
     KINDS,
     Failure,
@@ -45,7 +45,7 @@ def run_cloned_schedule(seed: int) -> Schedule:
     The image of an odd seed is **warm**: its process has written the file. That of an even seed has written nothing.
     The image may be a day old, and the clock of the host may be as old until the first answer.
     """
-    random = Random(seed)  # noqa: S311 - a seed must give the same schedule again
+    random = Random(seed)
     schedule, store = Schedule(seed), SimulatedStore()
     loop = VirtualLoop()  # type: ignore[abstract]  # the missing methods are never called
     faults = mixture(random)
