@@ -18,7 +18,6 @@ from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ResourceError, ResourceNotFoundError
 from mcp.types import (
     INTERNAL_ERROR,
-    INVALID_PARAMS,
     CallToolResult,
     InputRequiredResult,
     ListResourcesResult,
@@ -49,7 +48,6 @@ MAX_LISTING_CHARACTERS: Final = 250_000
 MAX_RESOURCE_BYTES: Final = MAX_CHARACTERS
 """The most bytes of a file that one read of a resource returns."""
 _SCHEME: Final = "memory://"
-_LONGEST_TOOL_NAME: Final = 128
 _PART: Final = re.compile(r"(.*)\?offset=([0-9]{1,18})", re.DOTALL)
 """A file and an offset in it; no name in a memory contains a question mark."""
 
@@ -113,8 +111,6 @@ class _MemoryServer(MCPServer[Any]):
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
     ) -> CallToolResult | InputRequiredResult:
-        if len(name) > _LONGEST_TOOL_NAME:
-            raise MCPError(INVALID_PARAMS, f"Unknown tool: {shown(name)}")
         view = (self._for(context), self._options.history, self._options.conversation)
         if self._options.versions and name in VERSION_TOOLS:
             return _answer(await VersionTools(*view).call(name, arguments))
@@ -122,15 +118,10 @@ class _MemoryServer(MCPServer[Any]):
             return await super().call_tool(name, arguments, context)
         return _answer(await Toolset(*view).call(name, arguments))
 
-    async def list_resources(self) -> list[Resource]:
-        """The first page of the files, and all registered resources."""
-        files, _ = await self._files_after("")
-        return [*files, *await super().list_resources()]
-
     async def _page(self, _: Any, params: PaginatedRequestParams) -> ListResourcesResult:
         """A page of the files in the order of their paths; the cursor is the last path of the previous page."""
         files, is_last = await self._files_after(params.cursor or "")
-        others = await super().list_resources() if is_last else []
+        others = await self.list_resources() if is_last else []
         return ListResourcesResult(resources=[*files, *others], next_cursor=None if is_last else files[-1].name)
 
     async def _files_after(self, path: str) -> tuple[list[Resource], bool]:
