@@ -13,9 +13,9 @@ from typing import Final, NoReturn
 
 from agent_memory.errors import InvalidPathError, PathTraversalError
 from agent_memory.key import _grammar, _suggest, segments
-from agent_memory.key._agent_ids import agent_id, external_id, invalid_agent_id, is_agent_id
 from agent_memory.key._grammar import MAX_SEGMENT_BYTES, MAX_SEGMENTS, RESERVED, RULES, TEMPORARY_SUFFIX
 from agent_memory.key._suggest import shown
+from agent_memory.key.segments import agent_id, external_id, invalid_agent_id, is_agent_id
 
 __all__ = [
     "AGENTS",
