@@ -107,12 +107,7 @@ class Key:
         """Return the key of a name found in storage below this key, or None if the grammar does not allow the name."""
         room = _grammar.MAX_BYTES - len(self.path) - 1
         if len(name) <= room and _grammar.PLAIN.match(whole := f"{self.path}/{name}" if self.path else name):
-            # Without the cache: a listing would fill it with names that are not used again.
-            key = _new(Key)
-            _set_base(key, self.base)
-            _set_path(key, whole if not self.is_internal else _internal_path(self.base, whole))
-            _set_storage(key, f"{self.storage}/{name}" if self.storage else name)
-            return key
+            return _make(self.base, whole)  # not cached: a listing would fill the cache with names that are used once
         try:
             key = _make(self.base, _parse.__wrapped__(name, self.path))
         except InvalidPathError:

@@ -18,6 +18,7 @@ from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ResourceError, ResourceNotFoundError
 from mcp.types import (
     INTERNAL_ERROR,
+    INVALID_PARAMS,
     CallToolResult,
     InputRequiredResult,
     ListResourcesResult,
@@ -48,6 +49,7 @@ MAX_LISTING_CHARACTERS: Final = 250_000
 MAX_RESOURCE_BYTES: Final = MAX_CHARACTERS
 """The most bytes of a file that one read of a resource returns."""
 _SCHEME: Final = "memory://"
+_LONGEST_TOOL_NAME: Final = 128
 _PART: Final = re.compile(r"(.*)\?offset=([0-9]{1,18})", re.DOTALL)
 """A file and an offset in it; no name in a memory contains a question mark."""
 
@@ -111,6 +113,8 @@ class _MemoryServer(MCPServer[Any]):
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
     ) -> CallToolResult | InputRequiredResult:
+        if len(name) > _LONGEST_TOOL_NAME:
+            raise MCPError(INVALID_PARAMS, f"Unknown tool: {shown(name)}")
         view = (self._for(context), self._options.history, self._options.conversation)
         if self._options.versions and name in VERSION_TOOLS:
             return _answer(await VersionTools(*view).call(name, arguments))
