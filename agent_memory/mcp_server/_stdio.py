@@ -6,7 +6,6 @@ it cannot parse. Here the event loop waits until it can read or write, and every
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
@@ -32,6 +31,8 @@ from mcp.types import (
     jsonrpc_message_adapter,
 )
 from pydantic import ValidationError
+
+from agent_memory._json import parse_json
 
 MAX_LINE_BYTES: Final = 128 * 1024 * 1024
 """The most bytes of one message; enough for the largest write, a text of 50 MB, with its escapes."""
@@ -195,37 +196,33 @@ def parsed(line: bytes, most: int = MAX_LINE_BYTES) -> JSONRPCMessage:
     """Parse a line of UTF-8, with or without a byte order mark.
 
     Raises:
-        InvalidLine: the line has more than ``most`` bytes, is not JSON, is nested deeper than the parser allows, or is
-            not a message; or the request's id is too long.
+        InvalidLine: the line has more than ``most`` bytes, is not JSON, is nested deeper than `parse_json` allows, or
+            is not a message; or the request's id is too long.
     """
     if len(line) > most:
         raise InvalidLine(INVALID_REQUEST, f"this line is longer than {most:,} bytes; send less at once")
-    text = without_lone_surrogates(line.decode("utf-8-sig", errors="replace"))
     try:
-        message = jsonrpc_message_adapter.validate_json(text, by_name=False)
-    except ValidationError as error:
-        raise (_not_json() if error.errors()[0]["type"] == "json_invalid" else _no_message(text)) from None
-    except (ValueError, RecursionError):
-        raise _not_json() from None
-    if not isinstance(message, JSONRPCRequest) and {"id", "method"} <= json.loads(text).keys():
-        raise _no_message(text)  # the SDK parses a request with a fraction or null as its id as a notification
+        found = parse_json(without_lone_surrogates(line.decode("utf-8-sig", errors="replace")))
+    except ValueError:
+        raise InvalidLine(PARSE_ERROR, "this line is not JSON that can be parsed") from None
+    try:
+        message = jsonrpc_message_adapter.validate_python(found, by_name=False)
+    except ValidationError:
+        raise _no_message(found) from None
+    if not isinstance(message, JSONRPCRequest) and {"id", "method"} <= found.keys():
+        raise _no_message(found)  # the SDK parses a request with a fraction or null as its id as a notification
     if isinstance(message, JSONRPCRequest) and len(str(message.id)) > _LONGEST_ID:
         raise InvalidLine(INVALID_REQUEST, f"an id has at most {_LONGEST_ID:,} characters")  # no id in the answer
     return message
 
 
 def without_lone_surrogates(line: str) -> str:
-    """Replace escapes of lone surrogates in JSON text; the SDK's parser refuses them."""
+    """Replace escapes of lone surrogates in JSON text by U+FFFD: text with one can be neither stored nor answered."""
     return _ESCAPE.sub(lambda found: "\\ufffd" if found["lone"] else found[0], line) if "\\u" in line else line
 
 
-def _not_json() -> InvalidLine:
-    return InvalidLine(PARSE_ERROR, "this line is not JSON that can be parsed")
-
-
-def _no_message(text: str) -> InvalidLine:
+def _no_message(found: object) -> InvalidLine:
     """The error for JSON that is not a message, with the id of the request if it is one that an answer can repeat."""
-    found = json.loads(text)
     id_ = found.get("id") if isinstance(found, dict) and not {"result", "error"} & found.keys() else None
     is_id = isinstance(id_, int | str) and not isinstance(id_, bool) and len(str(id_)) <= _LONGEST_ID
     message = "a line must be one JSON-RPC object, and its id a string or an integer"

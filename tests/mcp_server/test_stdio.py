@@ -19,7 +19,7 @@ from tests.support.mcp_lines import Lines, lines
 PARSE, INVALID = -32700, -32600
 CALL = '{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"view","arguments":{"path":"/memories","x":%s}}}'
 INVALID_LINES: dict[str, tuple[bytes, int | str | None, int]] = {
-    "250 nested lists": ((CALL % ("[" * 250 + "]" * 250)).encode(), None, PARSE),
+    "260 nested lists": ((CALL % ("[" * 260 + "]" * 260)).encode(), None, PARSE),
     "100,000 nested lists": ((CALL % ("[" * 100_000 + "]" * 100_000)).encode(), None, PARSE),
     "lists that are not closed": ((CALL % ("[" * 1000)).encode(), None, PARSE),
     "a number of 5,000 digits": ((CALL % ("1" * 5000)).encode(), None, PARSE),
@@ -74,7 +74,7 @@ def test_a_line_that_is_not_a_message_is_answered_with_an_error(
         b'{"jsonrpc":"2.0","id":8,"id":7,"method":"ping"}',
         (CALL % "NaN").encode(),
         (CALL % "1e999").encode(),
-        (CALL % ("[" * 100 + "]" * 100)).encode(),
+        (CALL % ("[" * 250 + "]" * 250)).encode(),
         (CALL % r'"\ud800"').encode(),
         (CALL % '"\\u0000"').encode(),
         (CALL % '"\ud800"').encode(errors="surrogatepass"),
