@@ -28,8 +28,8 @@ from pathlib import Path
 from _comparing import ROUNDS, Call, compare, microseconds
 
 from agent_memory import AgentMemory, AgentMemoryService
-from agent_memory.audit import Verifier, encode
-from agent_memory.audit.record import START
+from agent_memory.audit.record import START, encode
+from agent_memory.audit.verify import Verifier
 from agent_memory.core.hooks import Hooks
 from agent_memory.core.tree import Tree
 from agent_memory.key import Key

@@ -24,7 +24,6 @@ from agent_memory.backend._deadline import DEFAULT_SECONDS
 from agent_memory.cli.mcp import mcp
 from agent_memory.cli.settings import global_options
 from agent_memory.errors import DISTRIBUTION
-from agent_memory.mcp_server import HttpLimits
 from agent_memory.object_store import ObjectStoreBackend
 from agent_memory.plugins.configuration import installed_plugins
 from agent_memory_local import LocalBackend
@@ -106,6 +105,3 @@ def test_every_option_of_the_mcp_server_is_on_the_page() -> None:
     options = [each for each in mcp.params if isinstance(each, click.Option) and not each.hidden]
     names = {name for option in options for name in option.opts}
     assert names - {"--help"} <= set(re.findall(r"`(--[\w-]+)`", _part("MCP server")))
-    limits = {row[1]: row[2] for row in _rows("MCP server") if row[1].startswith("`HttpLimits")}
-    real = {f"`HttpLimits({name}=)`": f"{int(value):,}" for name, value in dataclasses.asdict(HttpLimits()).items()}
-    assert {name: value.removesuffix(" s") for name, value in limits.items()} == real

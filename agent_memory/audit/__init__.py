@@ -7,30 +7,8 @@ the log and the checkpoints, an attacker can forge a whole log. `agent_memory.pl
 from __future__ import annotations
 
 from agent_memory.audit.findings import Finding, Line, Verdict
-from agent_memory.audit.journal import Journal, JournalEntry, Position
-from agent_memory.audit.log import Log, LogLocation, log_at, open_log
-from agent_memory.audit.record import encode, facts_of, head
+from agent_memory.audit.log import LogLocation, log_at
 from agent_memory.audit.records import Record, records
-from agent_memory.audit.salts import Salts
-from agent_memory.audit.verify import Verifier, verify
+from agent_memory.audit.verify import verify
 
-__all__ = [
-    "Finding",
-    "Journal",
-    "JournalEntry",
-    "Line",
-    "Log",
-    "LogLocation",
-    "Position",
-    "Record",
-    "Salts",
-    "Verdict",
-    "Verifier",
-    "encode",
-    "facts_of",
-    "head",
-    "log_at",
-    "open_log",
-    "records",
-    "verify",
-]  # fmt: skip
+__all__ = ["Finding", "Line", "LogLocation", "Record", "Verdict", "log_at", "records", "verify"]

@@ -21,7 +21,7 @@ from agent_memory.backend import ABSENT, AnyBackend, BlockingBackend
 from agent_memory.core import flows, tree_flows
 from agent_memory.core.blocking import BlockingStore
 from agent_memory.core.known_store import KnownStore
-from agent_memory.errors import AgentMemoryFileNotFoundError, FileAlreadyExistsError, ReadError
+from agent_memory.errors import AgentMemoryFileNotFoundError, FileAlreadyExistsError, FileTooLargeError, ReadError
 from agent_memory.key import Key
 from agent_memory.reading.lines import lines_at
 from agent_memory.reading.reader import Reader
@@ -32,7 +32,7 @@ DIRECTORY: Final = "audit"
 MAX_BYTES: Final = 64_000_000
 """The size in bytes at which a writer goes on to the next segment."""
 _TAIL = 64 * 1024
-_IDENTITY = re.compile(rb"([0-9a-f]{32})\n?")
+_IDENTITY = (32, "not the identity of an audit log (32 hexadecimal digits)")
 _DAILY = re.compile(r"(?P<base>\d{4}-\d\d-\d\d)(?:\.(?P<number>\d{1,9}))?\.jsonl\Z")
 _BATCH = re.compile(
     r"(?P<base>\d{4}-\d\d-\d\d)/(?P<batch>\d{6}\.\d{6}-(?P<writer>[0-9a-f]{16})-(?P<seq>\d{12})-[0-9a-f]{8})\.jsonl\Z"
@@ -74,6 +74,10 @@ class Log(Protocol):
     def identity(self) -> str:
         """The unique random identity of this log; the first writer creates it."""
         ...
+
+
+class NoNumberError(ReadError):
+    """A file with the name of a random number, such as the identity of a log, contains something else."""
 
 
 class LogPosition(NamedTuple):
@@ -165,26 +169,39 @@ class LogLocation(NamedTuple):
         Raises:
             ReadError: the file does not contain an identity.
         """
-        key = self._identity_key()
-        try:
-            data = self.store.run(flows.read, key).data
-        except AgentMemoryFileNotFoundError:
-            return None
-        if not (found := _IDENTITY.fullmatch(data)):
-            raise ReadError("not the identity of an audit log (32 hexadecimal digits)", path=key.path)
-        return found[1].decode()
+        return self.number(self._identity_key(), *_IDENTITY)
 
     def make_identity(self) -> str:
         """The identity of this log, created if there is none yet; of several writers, exactly one creates it."""
-        self.permit_write()
-        if found := self.identity():
-            return found
-        new = secrets.token_hex(16)
+        return self.make_number(self._identity_key(), *_IDENTITY)
+
+    def number(self, key: Key, digits: int, refusal: str) -> str | None:
+        """The random number in a file, in hexadecimal; None if there is no such file.
+
+        Raises:
+            NoNumberError: the file has other content; the message is ``refusal``.
+        """
         try:
-            self.store.run(flows.write, self._identity_key(), f"{new}\n".encode("ascii"), ABSENT)
+            text = self.store.run(flows.read, key).data.decode("ascii", errors="replace")
+        except AgentMemoryFileNotFoundError:
+            return None
+        except FileTooLargeError:
+            text = ""
+        if not re.fullmatch(rf"[0-9a-f]{{{digits}}}\n?", text):
+            raise NoNumberError(refusal, path=key.path)
+        return text.removesuffix("\n")
+
+    def make_number(self, key: Key, digits: int, refusal: str) -> str:
+        """The random number in a file, created if there is none yet; of several writers, exactly one creates it."""
+        self.permit_write()
+        if found := self.number(key, digits, refusal):
+            return found
+        new = secrets.token_hex(digits // 2)
+        try:
+            self.store.run(flows.write, key, f"{new}\n".encode("ascii"), ABSENT)
         except FileAlreadyExistsError:
-            if (made := self.identity()) is None:
-                raise  # a file has the name of the directory
+            if (made := self.number(key, digits, refusal)) is None:
+                raise  # a file has the name of the directory, or the number was deleted since
             return made
         return new
 

@@ -1,14 +1,20 @@
-"""Reads the records of an audit log."""
+"""Reads the records of an audit log: all of them, or the appends of one agent, for an undo."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from agent_memory.audit.log import LogLocation, log_at
 from agent_memory.audit.record import facts_of, head
+from agent_memory.audit.salts import Salts
+from agent_memory.core.versions.origin import MadeBy
+from agent_memory.core.versions.undo import RecordedAppend, RecordedAppends
 
 Record: TypeAlias = dict[str, Any]
 """The fields of a record, by name."""
@@ -44,14 +50,23 @@ def records(log: str | os.PathLike[str] | LogLocation) -> Iterator[Record]:
         ReadError: the log could not be read.
         ValueError: ``log`` is a directory.
     """
-    location = log if isinstance(log, LogLocation) else log_at(log)
-    try:
+    with _opened(log) as location:
         for line in lines_of(location):
             if (found := parsed(line)) and found.is_as_written:
                 yield found.record
+
+
+@contextmanager
+def _opened(log: str | os.PathLike[str] | LogLocation) -> Iterator[LogLocation]:
+    """The location of a log; its store is closed at the end, unless the caller located the log."""
+    if isinstance(log, LogLocation):
+        yield log
+        return
+    location = log_at(log)
+    try:
+        yield location
     finally:
-        if location is not log:
-            location.store.close()
+        location.store.close()
 
 
 def lines_of(location: LogLocation) -> Iterator[bytes]:
@@ -75,3 +90,35 @@ def parsed(line: bytes) -> RecordLine | None:
     if not all(type(number := record.get(name, 0)) is int and number >= 0 for name in _COUNTS):
         return None
     return RecordLine(record, found.whole or found.keyed)
+
+
+def recorded_appends(log: str | os.PathLike[str] | LogLocation, agent: str | None) -> RecordedAppends:
+    """Return the appends to the files of one agent, with their digests, from records that are as they were written.
+
+    Without the salt of the agent, which forgetting destroys, there are none, because nothing proves their bytes.
+    """
+    of_version: dict[str, list[RecordedAppend]] = defaultdict(list)
+    unversioned: dict[str, list[RecordedAppend]] = defaultdict(list)
+    with _opened(log) as location:
+        if digest_of := Salts(location).known_digests(agent):
+            for record in records(location):
+                if record.get("agent") == agent and (append := _append(record, digest_of)):
+                    version = record.get("version")
+                    (of_version[version] if version else unversioned[record.get("path", "")]).append(append)
+    return RecordedAppends(of_version, unversioned)
+
+
+def _append(record: Record, digest_of: Callable[[str], str]) -> RecordedAppend | None:
+    """The append of a record; None if the record is of another operation, or lacks a fact."""
+    if record.get("operation") != "append" or record.get("outcome") != "ok":
+        return None
+    try:
+        time = datetime.fromisoformat(record["time"]).timestamp()
+        by = MadeBy("append", record.get("actor"), record.get("tool_call_id"), time).shortened()
+        return RecordedAppend(by, record["size"], record["given"], partial(_is_of, digest_of, record["digest"]))
+    except KeyError:
+        return None
+
+
+def _is_of(digest_of: Callable[[str], str], digest: str, sha256: str) -> bool:
+    return digest_of(sha256) == digest

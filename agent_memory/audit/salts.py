@@ -9,36 +9,29 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import re
-import secrets
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
-from agent_memory.audit.log import LogLocation
-from agent_memory.backend import ABSENT
+from agent_memory.audit.findings import Finding, Line
+from agent_memory.audit.log import LogLocation, NoNumberError
+from agent_memory.audit.record import facts_of
 from agent_memory.backend.helpers import Uncopied
-from agent_memory.core import flows, tree_flows
-from agent_memory.errors import (
-    AgentMemoryFileNotFoundError,
-    FileAlreadyExistsError,
-    FileTooLargeError,
-    InvalidPathError,
-    ReadError,
-)
+from agent_memory.core import tree_flows
+from agent_memory.errors import InvalidPathError
 from agent_memory.key import Key
+from agent_memory.key.quoting import field
 
 _DIRECTORY: Final = "salts"
 _NO_AGENT: Final = "-"
 _MOST_KEPT: Final = 1024
-_SALT: Final = re.compile(r"[0-9a-f]{64}\n?\Z")
-
-
-class _NoSaltError(ReadError):
-    """A file with the name of a salt is none."""
+_SALT: Final = (64, "not a salt (64 hexadecimal digits)")
+"""The number of digits of a salt, and the message for a file with other content."""
+_COMMITS, _FORGETS = b',"commitment":"', b',"salt":"destroyed"'
+"""Bytes of a record about a salt; no other record contains them, because quotes in a JSON string are escaped."""
 
 
 class Salts(Uncopied):
@@ -80,7 +73,7 @@ class Salts(Uncopied):
             salt = self._read(self._key(agent))
         except InvalidPathError:
             return None
-        except _NoSaltError:
+        except NoNumberError:
             return ""
         return None if salt is None else hashlib.sha256(salt).hexdigest()
 
@@ -106,44 +99,65 @@ class Salts(Uncopied):
                 self._commitments.pop(agent, None)
 
     def _remembered(self, agent: str | None) -> bytes:
-        salt = self._known[agent] = self._made(agent)
+        salt = self._known[agent] = bytes.fromhex(self._location.make_number(self._key(agent), *_SALT))
         self._commitments[agent] = hashlib.sha256(salt).hexdigest()
         if len(self._known) > _MOST_KEPT:
             self._known.popitem(last=False)
         return salt
 
-    def _made(self, agent: str | None) -> bytes:
-        key = self._key(agent)
-        found = self._read(key)
-        if found is None:
-            self._location.permit_write()
-            new = secrets.token_hex(32)
-            try:
-                self._location.store.run(flows.write, key, f"{new}\n".encode("ascii"), ABSENT)
-            except FileAlreadyExistsError:
-                found = self._read(key)
-            else:
-                found = bytes.fromhex(new)
-        if found is None:
-            raise ReadError("the salt of an agent was destroyed while it was read")
-        return found
-
     def _read(self, key: Key) -> bytes | None:
-        try:
-            text = self._location.store.run(flows.read, key).data.decode("ascii", errors="replace")
-        except AgentMemoryFileNotFoundError:
-            return None
-        except FileTooLargeError:
-            text = ""
-        if not _SALT.match(text):
-            raise _NoSaltError("not a salt (64 hexadecimal digits)", path=key.path)
-        return bytes.fromhex(text)
+        found = self._location.number(key, *_SALT)
+        return None if found is None else bytes.fromhex(found)
 
     def _key(self, agent: str | None) -> Key:
         name = f"{_NO_AGENT if agent is None else agent}.salt"
         if self._location.name is None:
             return Key.internal(f"{_DIRECTORY}/{name}")
         return self._location.directory.join(f"{self._location.name}.{_DIRECTORY}/{name}")
+
+
+class _OfAgent(NamedTuple):
+    """The salts that an agent's records name: the current ones, and those that a forget destroyed."""
+
+    current: dict[str, Line]
+    forgotten: set[str]
+
+
+class RecordedSalts:
+    """The salts of all agents, by the records in the order of the log."""
+
+    def __init__(self) -> None:
+        self._of: dict[str | None, _OfAgent] = {}
+
+    def note(self, line: bytes, at: Line) -> None:
+        """Note the salt that a record names, if it names one."""
+        if _COMMITS not in line and _FORGETS not in line:
+            return
+        try:
+            facts = facts_of(line)
+        except ValueError:
+            return
+        agent, commitment = facts.get("agent"), facts.get("commitment")
+        if not isinstance(agent, str | None):
+            return
+        salt = self._of.setdefault(agent, _OfAgent({}, set()))
+        if isinstance(commitment, str) and commitment not in salt.forgotten:
+            salt.current.setdefault(commitment, at)
+        if facts.get("salt") == "destroyed":
+            salt.forgotten.update(salt.current)
+            salt.current.clear()
+
+    def judged(self, known: Callable[[str | None], str | None]) -> Iterator[Finding]:
+        """Salts that differ from the recorded ones; ``known`` returns the SHA-256 of an agent's present salt."""
+        for agent, salt in self._of.items():
+            name = "the operations without an agent" if agent is None else f"agent {field(agent)}"
+            found = known(agent) if salt.current else None
+            for commitment, at in salt.current.items():
+                if found is None:
+                    detail = f"the salt of {name} is missing, and no record says that it was destroyed"
+                    yield Finding("salt", at, detail)
+                elif commitment != found:
+                    yield Finding("salt", at, f"the salt of {name} was replaced, and no record says why")
 
 
 def _digest(salt: bytes, sha256: str) -> str:

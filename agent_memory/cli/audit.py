@@ -13,8 +13,9 @@ from typing import Final, get_args
 
 import click
 
-from agent_memory.audit import Finding, LogLocation, Record, Salts, log_at, verify
+from agent_memory.audit import Finding, LogLocation, Record, log_at, verify
 from agent_memory.audit.records import lines_of, parsed
+from agent_memory.audit.salts import Salts
 from agent_memory.cli.arguments import Moment, memory_path
 from agent_memory.cli.auditing import log_of_store
 from agent_memory.cli.output import Exit, counted, note, printable, row, show_json

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import click
 
-from agent_memory.audit import LogLocation, Salts
+from agent_memory.audit import LogLocation
+from agent_memory.audit.salts import Salts
 from agent_memory.cli.arguments import memory_path
 from agent_memory.cli.asking import ask, require_answer, yes_option
 from agent_memory.cli.audit import key_option, location_of, log_option

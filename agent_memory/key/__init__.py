@@ -13,9 +13,9 @@ from typing import Final, NoReturn
 
 from agent_memory.errors import InvalidPathError, PathTraversalError
 from agent_memory.key import _grammar, _suggest, segments
-from agent_memory.key._agent_ids import agent_id, external_id, invalid_agent_id, is_agent_id
 from agent_memory.key._grammar import MAX_SEGMENT_BYTES, MAX_SEGMENTS, RESERVED, RULES, TEMPORARY_SUFFIX
 from agent_memory.key._suggest import shown
+from agent_memory.key.segments import agent_id, external_id, invalid_agent_id, is_agent_id
 
 __all__ = [
     "AGENTS",
@@ -107,12 +107,7 @@ class Key:
         """Return the key of a name found in storage below this key, or None if the grammar does not allow the name."""
         room = _grammar.MAX_BYTES - len(self.path) - 1
         if len(name) <= room and _grammar.PLAIN.match(whole := f"{self.path}/{name}" if self.path else name):
-            # Without the cache: a listing would fill it with names that are not used again.
-            key = _new(Key)
-            _set_base(key, self.base)
-            _set_path(key, whole if not self.is_internal else _internal_path(self.base, whole))
-            _set_storage(key, f"{self.storage}/{name}" if self.storage else name)
-            return key
+            return _make(self.base, whole)  # not cached: a listing would fill the cache with names that are used once
         try:
             key = _make(self.base, _parse.__wrapped__(name, self.path))
         except InvalidPathError:

@@ -127,13 +127,9 @@ def text_rule(text: str) -> str | None:
         return "surrogate"
     if size > MAX_BYTES:
         return "too-long"
-    return _start_rule(text) or character_rule(text)
-
-
-def _start_rule(text: str) -> str | None:
     if text[0] == "/":
         return "absolute"
-    return "drive" if DRIVE.match(text) else None
+    return "drive" if DRIVE.match(text) else character_rule(text)
 
 
 def character_rule(text: str) -> str | None:
@@ -159,17 +155,12 @@ def _joins(text: str, at: int) -> bool:
 
 
 def _joinable(character: str) -> bool:
-    return unicodedata.category(character)[0] in "LM" or is_emoji(character)
-
-
-def is_emoji(character: str) -> bool:
-    return unicodedata.category(character) == "So" or "\U0001f3fb" <= character <= "\U0001f3ff"
+    category = unicodedata.category(character)
+    return category[0] in "LM" or category == "So" or "\U0001f3fb" <= character <= "\U0001f3ff"
 
 
 def segments_rule(segments: list[str]) -> str | None:
-    """Return the rule that refuses a path split into its segments, or None."""
-    if not segments:
-        return "empty"
+    """Return the rule that refuses a path split into its segments, one or more, or None."""
     if len(segments) > MAX_SEGMENTS:
         return "too-deep"
     if segments[0].lower() == RESERVED:  # a disk may ignore case

@@ -1,20 +1,24 @@
-"""Checks whether a pattern can match any path: the literal parts must follow the grammar of keys.
+"""Patterns of paths: ``*``, ``?`` and ``[...]`` within a segment, as in `fnmatch`, and ``**`` for any segments.
 
-Each wildcard is replaced by a letter that no rule refuses, and the result is parsed as a `Key`. So there is only one
+`require_possible` checks whether a pattern can match any path: the literal parts must follow the grammar of keys. Each
+wildcard is replaced by a letter that no rule refuses, and the result is parsed as a `Key`. So there is only one
 grammar. Only literal parts are checked: a pattern that passes may still match no path, for example ``[cC]on``.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from fnmatch import fnmatchcase
-from itertools import chain, islice
+from itertools import chain
 from string import ascii_letters, digits
-from typing import Final, NoReturn
+from typing import Final, NoReturn, TypeAlias
 
 from agent_memory.errors import InvalidPathError
 from agent_memory.key import Key
 from agent_memory.key._grammar import RULES, character_rule
+
+Segments: TypeAlias = tuple[str, ...]
 
 MAX_PATTERN: Final = 1000
 """The maximum characters of a pattern: paths are shorter, and a pattern of 50 MB takes minutes to compile."""
@@ -23,10 +27,48 @@ _WILDCARD: Final = re.compile(r"\*|\?|\[(?:![^/]|[^!/])[^\]/]*\]")
 _SHORT: Final = "q"
 # Not in device names, no hexadecimal digits, and no accent combines with them.
 _LETTERS: Final = "q\u00fe\u00f0\u0111\u0127\u014b"
-_OTHER_LETTERS: Final = "".join(map(chr, range(0x4E00, 0x4F00)))
+_OTHER_LETTERS: Final = "".join(map(chr, range(0x4E00, 0x5200)))  # more than a pattern can contain
 _TOO_LONG: Final = frozenset({"too-long", "too-deep", "segment-too-long"})
 _SHOWN: Final = 80
 _NO_NAME: Final = "untitled"  # the suggestion if no part of the name is valid
+
+
+def segments(pattern: str) -> Segments:
+    """The segments of a pattern or a path."""
+    return tuple(pattern.split("/"))
+
+
+def matches(pattern: Segments, path: Segments) -> bool:
+    """Whether a path matches a pattern."""
+    return len(pattern) in _reached(pattern, path)
+
+
+def reaches_below(pattern: Segments, directory: Segments) -> bool:
+    """Whether a file below a directory could have a path that matches."""
+    return any(place < len(pattern) for place in _reached(pattern, directory))
+
+
+def _reached(pattern: Segments, path: Segments) -> set[int]:
+    """The numbers of segments of a pattern that a path can match, as several because of ``**``."""
+    places = _past_any(pattern, {0})
+    for segment in path:
+        places = _past_any(pattern, {next_ for place in places for next_ in _next(pattern, place, segment)})
+    return places
+
+
+def _past_any(pattern: Segments, places: set[int]) -> set[int]:
+    for place, segment in enumerate(pattern):
+        if segment == "**" and place in places:
+            places.add(place + 1)
+    return places
+
+
+def _next(pattern: Segments, place: int, segment: str) -> Iterator[int]:
+    if place < len(pattern):
+        if pattern[place] == "**":
+            yield place
+        elif fnmatchcase(segment, pattern[place]):
+            yield place + 1
 
 
 def require_possible(pattern: object, *, of_names: bool = False, called: str = "a pattern") -> None:
@@ -58,44 +100,42 @@ def require_possible(pattern: object, *, of_names: bool = False, called: str = "
 
 
 class _Example:
-    """A path that the pattern matches, if its literal parts are valid."""
+    """A path that the pattern matches, if its literal parts are valid: a letter stands for each wildcard."""
 
     def __init__(self, pattern: str) -> None:
-        letters = islice((each for each in chain(_LETTERS, _OTHER_LETTERS) if each not in pattern), 3)
         self._pattern = pattern
-        self._star, self._any, self._class = letters
-        self._classes: list[str] = []
-        self.text = _WILDCARD.sub(self._letter, pattern)
+        self._letter = next(each for each in chain(_LETTERS, _OTHER_LETTERS) if each not in pattern)
+        self._wildcards: list[str] = []
+        self.text = _WILDCARD.sub(self._stand_in, pattern)
 
     @property
     def shortest(self) -> str:
         """The path that results if each wildcard matches as little as possible."""
-        segments = zip(self._pattern.split("/"), self.text.split("/"), strict=True)
-        needed = [text.replace(self._star, "") or _SHORT for segment, text in segments if segment != "**"]
-        return ("/".join(needed) or _SHORT).replace(self._any, _SHORT).replace(self._class, _SHORT)
+        segments = [_WILDCARD.sub(_least, segment) or _SHORT for segment in self._pattern.split("/") if segment != "**"]
+        return "/".join(segments) or _SHORT
 
     def pattern_of(self, suggestion: str) -> str | None:
         """Return the pattern for a path similar to the example; None if the wildcards are not all left in it."""
-        if [suggestion.count(each) for each in self._letters] != [self.text.count(each) for each in self._letters]:
+        if suggestion.count(self._letter) != len(self._wildcards):
             return None
-        classes = iter(self._classes)
-        wildcards = {self._star: "*", self._any: "?"}
-        return "".join(next(classes) if each == self._class else wildcards.get(each, each) for each in suggestion)
+        wildcards = iter(self._wildcards)
+        return "".join(next(wildcards) if each == self._letter else each for each in suggestion)
 
-    @property
-    def _letters(self) -> tuple[str, ...]:
-        return self._star, self._any, self._class
+    def _stand_in(self, wildcard: re.Match[str]) -> str:
+        if wildcard[0][0] == "[":
+            members = _members(wildcard[0])
+            if not members:
+                _refuse(self._pattern, f"{wildcard[0]!a} matches no character", None)
+            if len(members) == 1 or not members[0].isalnum():
+                return members[0]
+        self._wildcards.append(wildcard[0])
+        return self._letter
 
-    def _letter(self, wildcard: re.Match[str]) -> str:
-        if wildcard[0] in ("*", "?"):
-            return self._star if wildcard[0] == "*" else self._any
-        members = _members(wildcard[0])
-        if not members:
-            _refuse(self._pattern, f"{wildcard[0]!a} matches no character", None)
-        if len(members) == 1 or not members[0].isalnum():
-            return members[0]
-        self._classes.append(wildcard[0])
-        return self._class
+
+def _least(wildcard: re.Match[str]) -> str:
+    if wildcard[0][0] == "[":
+        return _members(wildcard[0])[0]
+    return "" if wildcard[0] == "*" else _SHORT
 
 
 def _members(of_class: str) -> list[str]:

@@ -9,7 +9,6 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Final
 
@@ -19,32 +18,15 @@ from mcp.server.transport_security import TransportSecuritySettings
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from agent_memory.mcp_server._disconnects import CancelledByDisconnect
-from agent_memory.mcp_server._sessions import Sessions
-
 LOOPBACK: Final = ("127.0.0.1", "::1")
 """The addresses that `serve_http` can listen on; they cannot be reached from another host."""
 _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]{16,}=*")
 _SECONDS_TO_ANSWER: Final = 60
 """The seconds that calls in progress may take when the server ends; as the timeout of an operation."""
-
-
-@dataclass(frozen=True, slots=True)
-class HttpLimits:
-    """Limits on the sessions and connections of HTTP clients.
-
-    Attributes:
-        session_seconds: a session without a request or an open stream ends after this time.
-        sessions: the most idle sessions; with more, the least recently used ones end.
-        connections: the most connections and requests; a request on one more is answered with 503.
-    """
-
-    session_seconds: float = 30 * 60
-    sessions: int = 100
-    connections: int = 200
-
-
-_LIMITS: Final = HttpLimits()
+MAX_SESSIONS: Final = 1000
+"""The most open sessions; a request that opens one more is answered with 503. Idle sessions end after 30 minutes."""
+MAX_CONNECTIONS: Final = 200
+"""The most connections and requests in progress; a request on one more is answered with 503."""
 
 
 async def serve_http(
@@ -54,7 +36,6 @@ async def serve_http(
     host: str = "127.0.0.1",
     port: int = 0,
     listening: Callable[[str], None] | None = None,
-    limits: HttpLimits = _LIMITS,
 ) -> None:
     """Serve streamable HTTP at ``/mcp`` until the process receives a signal to end; calls in progress are answered.
 
@@ -67,7 +48,6 @@ async def serve_http(
         host: one of `LOOPBACK`.
         port: the port; 0 selects a free one.
         listening: called with the URL once clients can connect.
-        limits: the limits on sessions and connections.
 
     Raises:
         ValueError: ``host`` is not allowed, or ``token`` is invalid.
@@ -84,16 +64,15 @@ async def serve_http(
         inner = server.streamable_http_app(
             json_response=True,  # a stream of events would end with the server, before the answer of its call
             transport_security=security,
-            session_idle_timeout=limits.session_seconds,
-            max_sessions=limits.sessions + limits.connections,  # each session in use has a connection
+            max_sessions=MAX_SESSIONS,
         )
         config = uvicorn.Config(
-            _WithToken(Sessions(CancelledByDisconnect(inner), limits.sessions), token),
+            _WithToken(inner, token),
             log_config=None,  # the application configures logging
             access_log=False,
             ws="none",
             server_header=False,
-            limit_concurrency=limits.connections,
+            limit_concurrency=MAX_CONNECTIONS,
             timeout_graceful_shutdown=_SECONDS_TO_ANSWER,
         )
         if listening:

@@ -122,15 +122,10 @@ class _MemoryServer(MCPServer[Any]):
             return await super().call_tool(name, arguments, context)
         return _answer(await Toolset(*view).call(name, arguments))
 
-    async def list_resources(self) -> list[Resource]:
-        """The first page of the files, and all registered resources."""
-        files, _ = await self._files_after("")
-        return [*files, *await super().list_resources()]
-
     async def _page(self, _: Any, params: PaginatedRequestParams) -> ListResourcesResult:
         """A page of the files in the order of their paths; the cursor is the last path of the previous page."""
         files, is_last = await self._files_after(params.cursor or "")
-        others = await super().list_resources() if is_last else []
+        others = await self.list_resources() if is_last else []
         return ListResourcesResult(resources=[*files, *others], next_cursor=None if is_last else files[-1].name)
 
     async def _files_after(self, path: str) -> tuple[list[Resource], bool]:

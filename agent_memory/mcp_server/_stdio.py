@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import select
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -18,9 +19,20 @@ import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.server import MCPServer
 from mcp.shared.message import ServerMessageMetadata, SessionMessage
-from mcp.types import INTERNAL_ERROR, ErrorData, JSONRPCError, JSONRPCMessage, JSONRPCRequest, JSONRPCResponse
+from mcp.types import (
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
+    PARSE_ERROR,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCMessage,
+    JSONRPCRequest,
+    JSONRPCResponse,
+    jsonrpc_message_adapter,
+)
+from pydantic import ValidationError
 
-from agent_memory.mcp_server._messages import HEAD, TAIL, InvalidLine, parsed, too_long
+from agent_memory._json import parse_json
 
 MAX_LINE_BYTES: Final = 128 * 1024 * 1024
 """The most bytes of one message; enough for the largest write, a text of 50 MB, with its escapes."""
@@ -32,14 +44,16 @@ _SECONDS_TO_ANSWER: Final = 60
 _SECONDS_TO_END: Final = 2
 """The seconds that a client has to read an answer after stdin has ended."""
 _POLL_SECONDS: Final = 0.01
+_LONGEST_ID: Final = 1000
+_ESCAPE: Final = re.compile(r"\\u[dD][89abAB]\w\w\\u[dD][c-fC-F]\w\w|(?P<lone>\\u[dD][89a-fA-F]\w\w)|\\.")
 
 
 async def serve_stdio(server: MCPServer[Any], *, max_line_bytes: int = MAX_LINE_BYTES) -> None:
     """Serve the client at the other end of stdin and stdout until stdin ends, and all requests are answered.
 
     Each request has one answer; those in progress when stdin ends have 60 seconds. A line that is not JSON, or not a
-    message, is answered with an error, with the request's id if it can be found. Nothing else may read stdin while this
-    runs; other output goes to stderr.
+    message, is answered with an error, with the id of the request if the line is JSON. Nothing else may read stdin
+    while this runs; other output goes to stderr.
 
     Args:
         server: the server to run.
@@ -99,7 +113,7 @@ class _Client:
         async with server:
             async for line in _lines(self._stdin, self._most):
                 try:
-                    message = line.message()
+                    message = parsed(line, self._most)
                 except InvalidLine as invalid:
                     await self._write(_encoded(invalid.answer))
                     continue
@@ -139,51 +153,19 @@ class _Client:
                     part = part[os.write(self._stdout, part) :]
 
 
-class _ClientLine:
-    """A line while it is read: the whole line, or the beginning and the end of a line that is too long."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._data = bytearray()
-        self._tail = b""
-        self._is_too_long = False
-
-    def add(self, part: bytes) -> None:
-        if self._is_too_long:
-            self._tail = (self._tail + part)[-TAIL:]
-            return
-        self._data += part
-        if len(self._data) > self._most:
-            self._is_too_long, self._tail = True, bytes(self._data[HEAD:][-TAIL:])
-            del self._data[HEAD:]
-
-    def is_blank(self) -> bool:
-        return not self._is_too_long and not self._data.strip()
-
-    def message(self) -> JSONRPCMessage:
-        """Parse the line's message.
-
-        Raises:
-            InvalidLine: the line is not a message.
-        """
-        if self._is_too_long:
-            raise too_long(bytes(self._data), self._tail, self._most)
-        return parsed(bytes(self._data))
-
-
-async def _lines(descriptor: int, most: int) -> AsyncIterator[_ClientLine]:
-    """The lines that are not blank; a line feed ends each line, even a line that is too long."""
-    line = _ClientLine(most)
+async def _lines(descriptor: int, most: int) -> AsyncIterator[bytes]:
+    """The lines that are not blank; of a line longer than ``most``, its first ``most`` + 1 bytes."""
+    line = bytearray()
     while block := await _read(descriptor):
         *ends, rest = block.split(b"\n")
         for end in ends:
-            line.add(end)
-            if not line.is_blank():
-                yield line
-            line = _ClientLine(most)
-        line.add(rest)
-    if not line.is_blank():
-        yield line
+            line += end[: most + 1 - len(line)]
+            if line and not line.isspace():
+                yield bytes(line)
+            line = bytearray()
+        line += rest[: most + 1 - len(line)]
+    if line and not line.isspace():
+        yield bytes(line)
 
 
 async def _read(descriptor: int) -> bytes:
@@ -200,3 +182,48 @@ def _encoded(message: JSONRPCMessage) -> bytes:
         id_ = message.id if isinstance(message, JSONRPCResponse | JSONRPCError) else None
         error = ErrorData(code=INTERNAL_ERROR, message="the answer cannot be written as JSON")
         return _encoded(JSONRPCError(jsonrpc="2.0", id=id_, error=error))
+
+
+class InvalidLine(Exception):
+    """A line that is not a message; ``answer`` is the error to send."""
+
+    def __init__(self, code: int, message: str, id_: int | str | None = None) -> None:
+        super().__init__(message)
+        self.answer = JSONRPCError(jsonrpc="2.0", id=id_, error=ErrorData(code=code, message=message))
+
+
+def parsed(line: bytes, most: int = MAX_LINE_BYTES) -> JSONRPCMessage:
+    """Parse a line of UTF-8, with or without a byte order mark.
+
+    Raises:
+        InvalidLine: the line has more than ``most`` bytes, is not JSON, is nested deeper than `parse_json` allows, or
+            is not a message; or the request's id is too long.
+    """
+    if len(line) > most:
+        raise InvalidLine(INVALID_REQUEST, f"this line is longer than {most:,} bytes; send less at once")
+    try:
+        found = parse_json(without_lone_surrogates(line.decode("utf-8-sig", errors="replace")))
+    except ValueError:
+        raise InvalidLine(PARSE_ERROR, "this line is not JSON that can be parsed") from None
+    try:
+        message = jsonrpc_message_adapter.validate_python(found, by_name=False)
+    except ValidationError:
+        raise _no_message(found) from None
+    if not isinstance(message, JSONRPCRequest) and {"id", "method"} <= found.keys():
+        raise _no_message(found)  # the SDK parses a request with a fraction or null as its id as a notification
+    if isinstance(message, JSONRPCRequest) and len(str(message.id)) > _LONGEST_ID:
+        raise InvalidLine(INVALID_REQUEST, f"an id has at most {_LONGEST_ID:,} characters")  # no id in the answer
+    return message
+
+
+def without_lone_surrogates(line: str) -> str:
+    """Replace escapes of lone surrogates in JSON text by U+FFFD: text with one can be neither stored nor answered."""
+    return _ESCAPE.sub(lambda found: "\\ufffd" if found["lone"] else found[0], line) if "\\u" in line else line
+
+
+def _no_message(found: object) -> InvalidLine:
+    """The error for JSON that is not a message, with the id of the request if it is one that an answer can repeat."""
+    id_ = found.get("id") if isinstance(found, dict) and not {"result", "error"} & found.keys() else None
+    is_id = isinstance(id_, int | str) and not isinstance(id_, bool) and len(str(id_)) <= _LONGEST_ID
+    message = "a line must be one JSON-RPC object, and its id a string or an integer"
+    return InvalidLine(INVALID_REQUEST, message, id_ if is_id else None)

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeAlias, TypeVar
 
 from agent_memory.audit import LogLocation
-from agent_memory.audit.appends import recorded_appends
+from agent_memory.audit.records import recorded_appends
 from agent_memory.backend import PRESENT
 from agent_memory.core.precondition import SourceCondition, state_of_source
 from agent_memory.core.results import WriteResult

@@ -17,8 +17,10 @@ from contextvars import ContextVar, copy_context
 from multiprocessing.util import Finalize, register_after_fork
 from typing import Final, TypeAlias
 
-from agent_memory.audit import Journal, JournalEntry, LogLocation, Position, Record, Salts, log_at, open_log, records
-from agent_memory.audit.log import MAX_BYTES
+from agent_memory.audit import LogLocation, Record, log_at, records
+from agent_memory.audit.journal import Journal, JournalEntry, Position
+from agent_memory.audit.log import MAX_BYTES, open_log
+from agent_memory.audit.salts import Salts
 from agent_memory.backend.helpers import Uncopied
 from agent_memory.errors import AppendError, OperationDenied
 from agent_memory.hookspecs import READING, Operation, Outcome, Plugin, hookimpl

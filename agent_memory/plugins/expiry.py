@@ -15,8 +15,7 @@ from agent_memory.backend.helpers import Uncopied
 from agent_memory.core.precondition import SHA256
 from agent_memory.errors import AgentMemoryError
 from agent_memory.hookspecs import Operation, Outcome, Plugin, hookimpl
-from agent_memory.key.patterns import require_possible
-from agent_memory.plugins._patterns import Segments, matches, segments
+from agent_memory.key.patterns import Segments, matches, require_possible, segments
 from agent_memory.runtime.fork import renewed_in_child
 
 ACTOR: Final = "expiry"

@@ -9,8 +9,7 @@ from typing import Final
 from agent_memory.errors import OperationDenied
 from agent_memory.hookspecs import WRITING, Operation, Plugin, hookimpl
 from agent_memory.key import Key
-from agent_memory.key.patterns import require_possible
-from agent_memory.plugins._patterns import matches, reaches_below, segments
+from agent_memory.key.patterns import matches, reaches_below, require_possible, segments
 
 _ON_A_FILE: Final = WRITING | {"delete", "redact"}
 _ON_ALL_BELOW: Final = frozenset({"delete_tree", "rename", "copy", "forget"})

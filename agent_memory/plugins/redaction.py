@@ -89,7 +89,8 @@ class RedactionPlugin(Plugin):
         if self._action == "report":
             _log.warning("secrets agent=%s path=%s kinds=%s", operation.agent or "-", ascii(operation.path), kinds)
             return None
-        return _masked(text, found).encode(errors="surrogateescape")
+        masked = _replaced(text, ((start, end, f"[redacted: {kind}]") for start, end, kind in found))
+        return masked.encode(errors="surrogateescape")
 
     def _found_in(self, text: str, marks: Sequence[tuple[int, int]]) -> Iterator[Found]:
         """The secrets in a text, and in the decoded JSON strings inside it.
@@ -98,7 +99,8 @@ class RedactionPlugin(Plugin):
         """
         above = set(self._found(text))
         yield from above
-        plain, decoded = _filled(text, marks), list[_Decoded]()
+        plain = _replaced(text, ((start, end, _FILLING * (end - start)) for start, end in marks))
+        decoded: list[_Decoded] = []
         if plain != text:
             above = set(self._found(plain))
             yield from above
@@ -208,15 +210,6 @@ def _is_kind(kind: object) -> bool:
     return isinstance(kind, str) and bool(kind) and "]" not in kind and "\n" not in kind
 
 
-def _filled(text: str, marks: Sequence[tuple[int, int]]) -> str:
-    parts: list[str] = []
-    at = 0
-    for start, end in marks:
-        parts += text[at:start], _FILLING * (end - start)
-        at = end
-    return "".join((*parts, text[at:]))
-
-
 def _covered(marks: Sequence[tuple[int, int]], found: Found) -> bool:
     """Whether a match consists only of marks of an earlier redaction."""
     at, place = found.start, bisect.bisect_right(marks, (found.start, math.inf)) - 1
@@ -225,11 +218,12 @@ def _covered(marks: Sequence[tuple[int, int]], found: Found) -> bool:
     return at >= found.end
 
 
-def _masked(text: str, found: Iterable[Found]) -> str:
+def _replaced(text: str, spans: Iterable[tuple[int, int, str]]) -> str:
+    """Replace spans of a text, which are in the order of their starts; of overlapping spans the first is replaced."""
     parts: list[str] = []
     at = 0
-    for start, end, kind in found:
+    for start, end, replacement in spans:
         if start >= at:
-            parts += text[at:start], f"[redacted: {kind}]"
+            parts += text[at:start], replacement
         at = max(at, end)
     return "".join((*parts, text[at:]))

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from agent_memory import AgentMemoryService
-from agent_memory.audit import Finding, Salts, log_at, verify
+from agent_memory.audit import Finding, log_at, verify
+from agent_memory.audit.salts import Salts
 from agent_memory.plugins.audit import AuditPlugin
 from agent_memory.plugins.checkpoints import checkpoints_in
 from tests.support.servers import S3Server

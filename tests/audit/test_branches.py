@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from agent_memory import AgentMemoryService
-from agent_memory.audit import Finding, Verdict, Verifier, encode, head, log_at, records, verify
+from agent_memory.audit import Finding, Verdict, log_at, records, verify
 from agent_memory.audit.log import BatchedLog, LogBatch
-from agent_memory.audit.record import START
+from agent_memory.audit.record import START, encode, head
+from agent_memory.audit.verify import Verifier
 from tests.support.cloned_races import AGENT, BY_NAME, CLONES, audit_of, changed, fill, prepared, told
 from tests.support.images import CAN_CLONE, from_image
 from tests.support.servers import Root, S3Server

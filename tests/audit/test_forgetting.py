@@ -21,7 +21,8 @@ from agent_memory import (
     UnsupportedOperationError,
     hookimpl,
 )
-from agent_memory.audit import Salts, log_at, verify
+from agent_memory.audit import log_at, verify
+from agent_memory.audit.salts import Salts
 from agent_memory.backend import DeletedTree
 from agent_memory.errors import ReadError, WriteError
 from agent_memory.key import Key

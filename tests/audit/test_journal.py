@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 
 from agent_memory import AgentMemoryService, AsyncAgentMemoryService, OutcomeUnknownError
-from agent_memory.audit import Journal, JournalEntry, Verdict, log_at, verify
+from agent_memory.audit import Verdict, log_at, verify
 from agent_memory.audit import journal as journal_module
+from agent_memory.audit.journal import Journal, JournalEntry
 from agent_memory.audit.log import MAX_BYTES, LogBatch
 from agent_memory.errors import AppendError, FileAlreadyExistsError
 from agent_memory.plugins import audit as audit_module

@@ -15,7 +15,9 @@ from typing import Any
 import pytest
 
 from agent_memory import AgentMemoryService
-from agent_memory.audit import Finding, Verifier, encode, head, log_at, verify
+from agent_memory.audit import Finding, log_at, verify
+from agent_memory.audit.record import encode, head
+from agent_memory.audit.verify import Verifier
 from agent_memory.plugins.audit import AuditPlugin
 from agent_memory.plugins.checkpoints import checkpoints_in
 

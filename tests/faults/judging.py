@@ -15,7 +15,8 @@ from agent_memory import (
     PartialOperationError,
     VersionLimits,
 )
-from agent_memory.audit import facts_of, head, log_at, verify
+from agent_memory.audit import log_at, verify
+from agent_memory.audit.record import facts_of, head
 from agent_memory.key import RESERVED
 from agent_memory.plugins.audit import AuditPlugin
 from tests.faults.operations import Operation, Tree

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from agent_memory import AgentMemory
-from agent_memory.audit import facts_of, log_at, verify
+from agent_memory.audit import log_at, verify
+from agent_memory.audit.record import facts_of
 from tests.faults import page
 from tests.faults.interrupts import closed_below, count_places, interrupted_at
 from tests.faults.judging import Place, audit

@@ -28,7 +28,8 @@ from upath import UPath
 from zarr.storage import FsspecStore
 
 from agent_memory import AgentMemory, AgentMemoryService, BackendNotAvailableError, OperationDenied, PathTraversalError
-from agent_memory.audit import facts_of, log_at, records
+from agent_memory.audit import log_at, records
+from agent_memory.audit.record import facts_of
 from agent_memory.integrations.fsspec import AgentMemoryURLFileSystem
 from agent_memory.integrations.upath import AgentMemoryPath
 from tests.support.servers import S3Server

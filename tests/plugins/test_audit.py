@@ -24,7 +24,8 @@ from agent_memory import (
     OperationDenied,
     OutcomeUnknownError,
 )
-from agent_memory.audit import Salts, log_at, verify
+from agent_memory.audit import log_at, verify
+from agent_memory.audit.salts import Salts
 from agent_memory.hookspecs import hookimpl
 from agent_memory.plugins import audit as audit_module
 from agent_memory.plugins.audit import AuditPlugin
