@@ -1,14 +1,16 @@
-"""Select the files that `import` leaves out: a repository, credentials, files of desktops; not what `export` wrote."""
+"""The commands import and export: copy a folder of this host into a memory, and back; each omitted file is reported."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path, PurePath
 from tempfile import TemporaryDirectory
 from typing import Final
@@ -16,12 +18,25 @@ from typing import Final
 import click
 
 from agent_memory._json import parse_json
-from agent_memory.cli.folder import Folder, FolderContents, link_refused
+from agent_memory.cli.folder import Blocks, Folder, FolderContents
 from agent_memory.cli.output import counted
-from agent_memory.cli.transferring import Untransferred, failure
-from agent_memory.errors import AgentMemoryError, FileAlreadyExistsError, InvalidPathError
-from agent_memory.key import RESERVED, RULES
+from agent_memory.cli.presence import local_root, require_agent
+from agent_memory.cli.settings import Access, Command, Settings, pass_settings
+from agent_memory.cli.transfer import (
+    Put,
+    Target,
+    Untransferred,
+    dry_run_option,
+    finish,
+    overwrite_option,
+    read_file,
+    transfer_all,
+    unnameable,
+)
+from agent_memory.errors import AgentMemoryError, FileAlreadyExistsError
+from agent_memory.key import RESERVED, Key
 from agent_memory.key.quoting import field
+from agent_memory.memory import AgentMemory
 from agent_memory.plugins._host_files import read_host_file
 
 _NAMES: Final = (".git", ".env", ".env.*", ".ds_store", "._*", "icon\r", "thumbs.db", "desktop.ini")
@@ -31,6 +46,139 @@ _SAMPLES: Final = (".env.example", ".env.sample", ".env.template", ".env.dist")
 _MANIFEST: Final = f"{RESERVED}/exported.json"
 _MOST_BYTES: Final = 50_000_000
 _GIT_SECONDS: Final = 60
+
+
+@click.command("import", cls=Command)
+@click.argument("directory")
+@overwrite_option
+@click.option("--all", "everything", is_flag=True, help="Import .git, .env, .env.*, .DS_Store and the like too.")
+@click.option(
+    "--exclude",
+    "patterns",
+    multiple=True,
+    metavar="PATTERN",
+    help='Leave out files and directories with this name, or with this path if it has a "/"; may be repeated.',
+)
+@click.option("--gitignore", is_flag=True, help="Leave out files that the .gitignore files in DIRECTORY ignore.")
+@dry_run_option
+@pass_settings
+def import_(
+    settings: Settings,
+    directory: str,
+    overwrite: bool,
+    everything: bool,
+    patterns: tuple[str, ...],
+    gitignore: bool,
+    dry_run: bool,
+) -> None:
+    """Copy a folder of this host into the memory.
+
+    Files that exist with the same content are not written again. A file with an invalid name is left out and reported
+    with a suggestion; a name in Unicode form D, as macOS writes it, is stored in form C. Symbolic links are not
+    followed. A repository (.git), credentials (.env, .env.*, but not .env.example) and the files of desktops
+    (.DS_Store, ._*, Thumbs.db, desktop.ini) are left out and printed, unless export wrote them to this folder.
+    """
+    settings.no_audit |= dry_run
+    with settings.store(Access.MAKE) as store, _folder(directory, make=False) as folder:
+        found = folder.find()
+        ignored = ignored_by_git(directory, [*found.files, *found.others]) if gitignore else frozenset()
+        sieve = Sieve(folder, everything=everything, patterns=patterns, ignored=ignored)
+        found = found.where(sieve.takes)
+        memory = store.service.agent(settings.agent)
+        target = Target(memory, overwrite=overwrite, dry_run=dry_run)
+        files, twins = named_once(found.files)
+
+        def read(path: str, put: Put) -> bool:
+            with folder.reading(path) as (size, blocks):
+                return put(size, blocks)
+
+        def write(path: str, size: int, blocks: Blocks) -> bool:
+            return target.put(in_form_c(path), size, blocks)
+
+        result = transfer_all("Importing", files, read, write)
+    composed = sum(path != in_form_c(path) for path in result.written)
+    result.written = [in_form_c(path) for path in result.written]
+    result.left += [*twins, *(Untransferred(path, error) for path, error in found.others.items())]
+    if composed:
+        result.notes.append(f"{counted(composed, 'name')} in Unicode form D, as macOS writes it, stored in form C")
+    result.notes += notes_of(found, sieve)
+    result.left_out = sieve.left_out
+    finish(settings, "would import" if dry_run else "imported", result, dry_run=dry_run)
+
+
+@click.command(cls=Command)
+@click.argument("directory")
+@overwrite_option
+@pass_settings
+def export(settings: Settings, directory: str, overwrite: bool) -> None:
+    """Copy the memory into a folder of this host.
+
+    DIRECTORY is created if it is missing. Files that exist with the same content are not written again. Nothing is
+    written outside DIRECTORY or through a symbolic link.
+    """
+    _refuse_own_store(settings.url, directory)
+    with _existing_agent(settings) as memory, _folder(directory, make=True) as folder:
+        paths, doubled = _apart(folder, [entry.path for entry in memory.list()])
+        write = partial(folder.put, overwrite=overwrite)
+        result = transfer_all("Exporting", paths, partial(read_file, memory), write)
+        result.left += doubled
+        left = {each.path for each in result.left}
+        if not result.untried:
+            note_exported(folder, [path for path in paths if path not in left])
+    result.left += unnameable(settings)
+    finish(settings, "exported", result)
+
+
+@contextmanager
+def _existing_agent(settings: Settings) -> Iterator[AgentMemory]:
+    """The memory to read; raises as `require_agent`, so that a mistyped agent makes no folder."""
+    with settings.store(Access.READ) as store:
+        require_agent(store.service, store.backend, settings.url, settings.agent)
+        yield store.service.agent(settings.agent)
+
+
+def _refuse_own_store(url: str, directory: str) -> None:
+    """Refuse to write past the store into its own files: of another agent, or of the package."""
+    if (root := local_root(url)) is None:
+        return
+    folder = Path(directory).resolve()
+    agents = Key.agent("any").storage.partition("/")[0]
+    if any(folder.is_relative_to(root.resolve() / name) for name in (agents, RESERVED)):
+        raise click.ClickException("the folder is inside the store itself; choose another one")
+
+
+def _apart(folder: Folder, paths: list[str]) -> tuple[list[str], list[Untransferred]]:
+    """The files that the folder keeps apart, and those with a name that an earlier one has in another case."""
+    spelled = dict[str, str]()
+
+    def taken_by(path: str) -> str | None:
+        names = [*(path[: match.start()] for match in re.finditer("/", path)), path]
+        return next((found for name in names if (found := spelled.setdefault(name.casefold(), name)) != name), None)
+
+    doubled = {path: other for path in paths if (other := taken_by(path)) is not None}
+    if not doubled or not folder.folds_case():
+        return paths, []
+    left = [Untransferred(path, _other_case(path, other)) for path, other in sorted(doubled.items())]
+    return [path for path in paths if path not in doubled], left
+
+
+def _other_case(path: str, other: str) -> FileAlreadyExistsError:
+    message = (
+        f"the folder ignores case, so this name and {other!r} are one there; rename one of the two in the memory, or "
+        "export to a folder that does not ignore case"
+    )
+    return FileAlreadyExistsError(message, "other_case", path=path)
+
+
+@contextmanager
+def _folder(path: str, *, make: bool) -> Iterator[Folder]:
+    try:
+        folder = Folder(path, make=make)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise click.ClickException(f"the folder {path!r} cannot be opened: {reason}") from error
+    with folder:
+        yield folder
 
 
 class Sieve:
@@ -195,15 +343,6 @@ def named_once(paths: Sequence[str]) -> tuple[list[str], list[Untransferred]]:
         else:
             files[name] = path
     return sorted(files.values()), twins
-
-
-def not_imported(found: FolderContents) -> list[Untransferred]:
-    return [
-        *(Untransferred(path, link_refused(path)) for path in found.links),
-        *(Untransferred(path, InvalidPathError(RULES["too-deep"], "too-deep", path=path)) for path in found.too_deep),
-        *(failure(path, "not a regular file") for path in found.special),
-        *(failure(path, reason) for path, reason in found.unreadable),
-    ]
 
 
 def notes_of(found: FolderContents, sieve: Sieve) -> list[str]:
