@@ -311,8 +311,7 @@ def _print_store(diagnosis: Diagnosis) -> None:
     if diagnosis.tracked:
         click.echo(
             f"Git tracks {counted(len(diagnosis.tracked), 'file')} of the store's own data: "
-            f"{_some(diagnosis.tracked)}; 'git rm -r --cached {RESERVED}' ends that; "
-            "commits keep them"
+            f"{_some(diagnosis.tracked)}; 'git rm -r --cached {RESERVED}' ends that; commits keep them"
         )
 
 

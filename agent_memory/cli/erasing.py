@@ -232,11 +232,8 @@ def redact(
     with erasing(settings, target, key_file) as opened:
         require_agent(opened.store.service, opened.store.backend, settings.url, settings.agent)
         require_versions(settings, opened.seen, path)
-        ask(
-            f"Erase the content of version {version} of {field(path)} of {settings.agent} for good? "
-            "This cannot be undone.",
-            yes,
-        )
+        subject = f"version {version} of {field(path)} of {settings.agent}"
+        ask(f"Erase the content of {subject} for good? This cannot be undone.", yes)
         result = opened.memory.versions.redact(path, version, reason=reason)
     _show_redacted(settings, result)
 

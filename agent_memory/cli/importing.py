@@ -297,15 +297,8 @@ def ignored_by_git(directory: str, paths: Iterable[str]) -> frozenset[str]:
     with TemporaryDirectory() as elsewhere:
         begin = ["git", "init", "--quiet", "--template=", elsewhere]
         top = Path(directory).absolute()
-        ask = [
-            "git",
-            f"--git-dir={elsewhere}/.git",
-            f"--work-tree={top}",
-            "check-ignore",
-            "--no-index",
-            "--stdin",
-            "-z",
-        ]
+        repository = [f"--git-dir={elsewhere}/.git", f"--work-tree={top}"]
+        ask = ["git", *repository, "check-ignore", "--no-index", "--stdin", "-z"]
         try:
             subprocess.run(begin, env=environment, capture_output=True, check=True, timeout=_GIT_SECONDS)  # noqa: S603
             done = subprocess.run(  # noqa: S603 - git as the user has it

@@ -107,9 +107,8 @@ def restore(settings: Settings, path: str, version: str | None) -> None:
     Without VERSION, the last earlier version is restored; so a second restore takes the first one back.
     """
     with settings.memory(Access.CHANGE) as memory:
-        show_written(
-            settings, "restored", memory.versions.restore(path, version or earlier_version(settings, memory, path))
-        )
+        version = version or earlier_version(settings, memory, path)
+        show_written(settings, "restored", memory.versions.restore(path, version))
 
 
 @click.command(cls=Command)
@@ -318,14 +317,8 @@ def _log(settings: Settings, target: str | None) -> Iterator[LogLocation | None]
 
 def _show_undone(settings: Settings, result: UndoResult, dry_run: bool) -> None:
     if settings.json:
-        show_json(
-            {
-                "agent": settings.agent,
-                "dry_run": dry_run,
-                "done": [asdict(each) for each in result.done],
-                "left": [asdict(each) for each in result.left],
-            }
-        )
+        steps = {"done": [asdict(each) for each in result.done], "left": [asdict(each) for each in result.left]}
+        show_json({"agent": settings.agent, "dry_run": dry_run, **steps})
         return
     for each in result.done:
         click.echo(printable(f"{'would be ' if dry_run else ''}{_step(each)}"))
