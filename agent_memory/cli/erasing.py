@@ -52,7 +52,7 @@ class Erasing:
 
 
 @contextmanager
-def erasing(settings: Settings, target: str | None, key_file: Path | None) -> Iterator[Erasing]:
+def _erasing(settings: Settings, target: str | None, key_file: Path | None) -> Iterator[Erasing]:
     """Open an existing store, with the audit logs that it has, that are configured, or that ``--log`` names."""
     with settings.configured() as configured:
         logs = [plugin for plugin in configured if isinstance(plugin, AuditPlugin)]
@@ -69,7 +69,7 @@ def erasing(settings: Settings, target: str | None, key_file: Path | None) -> It
             yield Erasing(seen, seen.service.agent(agent), store.service.agent(agent), [*logs, *audits])
 
 
-def note_versions(searched: bool) -> None:
+def _note_versions(searched: bool) -> None:
     """Say on stderr if an erasing did not look for the storage's own versions."""
     if not searched:
         note("no earlier versions were looked for: the server says that it has none")
@@ -129,7 +129,7 @@ def forget(settings: Settings, path: str | None, yes: bool, target: str | None, 
     Key.agent(settings.agent)
     path = _named(settings, path)
     require_answer("forget", yes)
-    with erasing(settings, target, key_file) as opened:
+    with _erasing(settings, target, key_file) as opened:
         had_salt = any(_has_salt(log, settings.agent) for log in opened.logs)
         files = files_at(opened.seen, path)
         subject = f"{path!r} of agent {settings.agent!r}" if path else f"agent {settings.agent!r}"
@@ -206,7 +206,7 @@ def _show(settings: Settings, done: TreeResult, had_salt: bool) -> None:
     document = {**facts, "salt": had_salt, "versions_searched": done.versions_searched}
     salt = ", and the salt of its digests in the audit log" if had_salt else ""
     settings.show(document, f"forgot {counted(done.files, 'file')} of {settings.agent}{salt}")
-    note_versions(done.versions_searched)
+    _note_versions(done.versions_searched)
     if done.skipped:
         note(f"{counted(done.skipped, 'name')} not erased: not a valid key, so not written by agent-memory")
 
@@ -229,7 +229,7 @@ def redact(
     """
     Key.agent(settings.agent)
     require_answer("redact", yes)
-    with erasing(settings, target, key_file) as opened:
+    with _erasing(settings, target, key_file) as opened:
         require_agent(opened.store.service, opened.store.backend, settings.url, settings.agent)
         require_versions(settings, opened.seen, path)
         subject = f"version {version} of {field(path)} of {settings.agent}"
@@ -245,7 +245,7 @@ def _show_redacted(settings: Settings, result: RedactResult) -> None:
         show_json({**facts, "still_in": still_in, "versions_searched": result.versions_searched})
         return
     click.echo(printable(f"redacted version {result.version} of {field(result.path)}"))
-    note_versions(result.versions_searched)
+    _note_versions(result.versions_searched)
     for each in result.still_in:
         where = f"version {each.id} of {field(each.path)}" if each.ended_by else f"the current file {field(each.path)}"
         note(f"{where} still contains this content")

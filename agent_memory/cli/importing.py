@@ -81,27 +81,27 @@ def import_(
     settings.no_audit |= dry_run
     with settings.store(Access.MAKE) as store, _folder(directory, make=False) as folder:
         found = folder.find()
-        ignored = ignored_by_git(directory, [*found.files, *found.others]) if gitignore else frozenset()
+        ignored = _ignored_by_git(directory, [*found.files, *found.others]) if gitignore else frozenset()
         sieve = Sieve(folder, everything=everything, patterns=patterns, ignored=ignored)
         found = found.where(sieve.takes)
         memory = store.service.agent(settings.agent)
         target = Target(memory, overwrite=overwrite, dry_run=dry_run)
-        files, twins = named_once(found.files)
+        files, twins = _named_once(found.files)
 
         def read(path: str, put: Put) -> bool:
             with folder.reading(path) as (size, blocks):
                 return put(size, blocks)
 
         def write(path: str, size: int, blocks: Blocks) -> bool:
-            return target.put(in_form_c(path), size, blocks)
+            return target.put(_in_form_c(path), size, blocks)
 
         result = transfer_all("Importing", files, read, write)
-    composed = sum(path != in_form_c(path) for path in result.written)
-    result.written = [in_form_c(path) for path in result.written]
+    composed = sum(path != _in_form_c(path) for path in result.written)
+    result.written = [_in_form_c(path) for path in result.written]
     result.left += [*twins, *(Untransferred(path, error) for path, error in found.others.items())]
     if composed:
         result.notes.append(f"{counted(composed, 'name')} in Unicode form D, as macOS writes it, stored in form C")
-    result.notes += notes_of(found, sieve)
+    result.notes += _notes_of(found, sieve)
     result.left_out = sieve.left_out
     finish(settings, "would import" if dry_run else "imported", result, dry_run=dry_run)
 
@@ -124,7 +124,7 @@ def export(settings: Settings, directory: str, overwrite: bool) -> None:
         result.left += doubled
         left = {each.path for each in result.left}
         if not result.untried:
-            note_exported(folder, [path for path in paths if path not in left])
+            _note_exported(folder, [path for path in paths if path not in left])
     result.left += unnameable(settings)
     finish(settings, "exported", result)
 
@@ -200,9 +200,9 @@ class Sieve:
     ) -> None:
         self._folder = folder
         self._names = () if everything else _NAMES
-        self._patterns = {pattern: in_form_c(pattern.strip("/")) for pattern in patterns}
+        self._patterns = {pattern: _in_form_c(pattern.strip("/")) for pattern in patterns}
         self._ignored = ignored
-        self._exported = exported(folder)
+        self._exported = _exported(folder)
         self._unmatched = set(self._patterns)
         self.left_out: dict[str, str] = {}
 
@@ -230,7 +230,7 @@ class Sieve:
 
     def _left_out_by(self, above: str, name: str, path: str) -> str | None:
         for pattern, plain in self._patterns.items():
-            if fnmatchcase(in_form_c(above if "/" in plain else name), plain):
+            if fnmatchcase(_in_form_c(above if "/" in plain else name), plain):
                 self._unmatched.discard(pattern)
                 return "--exclude"
         if _is_special(name, self._names) and not self._is_exported(path):
@@ -239,7 +239,7 @@ class Sieve:
 
     def _is_exported(self, path: str) -> bool:
         try:
-            digest = self._exported.get(in_form_c(path))  # macOS may have stored the name in form D
+            digest = self._exported.get(_in_form_c(path))  # macOS may have stored the name in form D
             return digest is not None and self._folder.sha256(path) == digest
         except (AgentMemoryError, OSError):
             return False
@@ -250,12 +250,12 @@ def _is_special(name: str, names: Iterable[str] = _NAMES) -> bool:
     return low not in _SAMPLES and any(fnmatchcase(low, pattern) for pattern in names)
 
 
-def in_form_c(path: str) -> str:
+def _in_form_c(path: str) -> str:
     """A path of the host in Unicode's normal form C, as names of a memory are; macOS can store names in form D."""
     return unicodedata.normalize("NFC", path)
 
 
-def exported(folder: Folder) -> Mapping[str, str]:
+def _exported(folder: Folder) -> Mapping[str, str]:
     """The SHA-256 of files that `export` wrote and `import` would leave out, by path.
 
     The folder may be untrusted. An entry applies only to a file with this content, so a manifest admits no other file.
@@ -268,7 +268,7 @@ def exported(folder: Folder) -> Mapping[str, str]:
     return found if isinstance(found, dict) else {}
 
 
-def note_exported(folder: Folder, paths: Iterable[str]) -> None:
+def _note_exported(folder: Folder, paths: Iterable[str]) -> None:
     """Record in the folder which of these files `import` would otherwise leave out; write nothing if there are none."""
     special = [path for path in paths if any(map(_is_special, path.split("/")))]
     if special:
@@ -276,12 +276,12 @@ def note_exported(folder: Folder, paths: Iterable[str]) -> None:
         for path in special:
             with suppress(AgentMemoryError, OSError):  # another program removed it
                 digests[path] = folder.sha256(path)
-        files = {**exported(folder), **digests}
+        files = {**_exported(folder), **digests}
         data = json.dumps({"files": files}).encode("ascii")
         folder.put(_MANIFEST, len(data), lambda: [data], overwrite=True)
 
 
-def ignored_by_git(directory: str, paths: Iterable[str]) -> frozenset[str]:
+def _ignored_by_git(directory: str, paths: Iterable[str]) -> frozenset[str]:
     """The paths that the ``.gitignore`` files in a folder ignore.
 
     Git uses an empty repository elsewhere, because the configuration of a repository in the folder could run programs.
@@ -324,12 +324,12 @@ def _require_readable(top: Path, paths: Iterable[str]) -> None:
                 raise click.ClickException(f"{shown}: {error.strerror}; {advice}; nothing was imported") from error
 
 
-def named_once(paths: Sequence[str]) -> tuple[list[str], list[Untransferred]]:
+def _named_once(paths: Sequence[str]) -> tuple[list[str], list[Untransferred]]:
     """The paths with different names in form C; of paths with the same name, that in form C or else the first."""
     files: dict[str, str] = {}
     twins = []
-    for path in sorted(paths, key=lambda each: each != in_form_c(each)):
-        name = in_form_c(path)
+    for path in sorted(paths, key=lambda each: each != _in_form_c(each)):
+        name = _in_form_c(path)
         if name in files:
             text = f"the folder has another file with this name in Unicode form C, {files[name]!a}"
             twins.append(Untransferred(path, FileAlreadyExistsError(text, path=ascii(path))))
@@ -338,7 +338,7 @@ def named_once(paths: Sequence[str]) -> tuple[list[str], list[Untransferred]]:
     return sorted(files.values()), twins
 
 
-def notes_of(found: FolderContents, sieve: Sieve) -> list[str]:
+def _notes_of(found: FolderContents, sieve: Sieve) -> list[str]:
     notes = []
     if found.empty:
         notes.append(f"{counted(found.empty, 'empty directory', 'empty directories')} left out: a memory has none")

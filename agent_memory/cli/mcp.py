@@ -13,6 +13,7 @@ import sys
 import sysconfig
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 from urllib.parse import parse_qsl, urlsplit
@@ -113,6 +114,7 @@ def mcp(
         serve = _over_stdio()
     from agent_memory.mcp_server import mcp_server
 
+    server = partial(mcp_server, history=history, conversation=not no_conversation, versions=versions)
     options = settings.storage_options()
     with (
         settings.recorded(settings.url, options, Access.MAKE) as plugins,
@@ -131,12 +133,7 @@ def mcp(
 
         async def until_ended() -> None:
             async with service:  # what a signal ends is recorded before the log is closed
-                await serve(
-                    mcp_server(
-                        memory, history=history, conversation=not no_conversation, versions=versions,
-                        actor=settings.actor,
-                    )
-                )  # fmt: skip
+                await serve(server(memory, actor=settings.actor))
 
         try:
             with usage_errors():

@@ -88,7 +88,7 @@ def diff(settings: Settings, path: str, old: str | None, new: str | None) -> Non
     Without OLD, the last earlier version is compared.
     """
     with settings.memory(Access.READ) as memory:
-        old = old or earlier_version(settings, memory, path)
+        old = old or _earlier_version(settings, memory, path)
         text = memory.versions.diff(path, old, new)
     if settings.json:
         show_json({"path": path, "old": old, "new": new, "diff": text})
@@ -107,7 +107,7 @@ def restore(settings: Settings, path: str, version: str | None) -> None:
     Without VERSION, the last earlier version is restored; so a second restore takes the first one back.
     """
     with settings.memory(Access.CHANGE) as memory:
-        version = version or earlier_version(settings, memory, path)
+        version = version or _earlier_version(settings, memory, path)
         show_written(settings, "restored", memory.versions.restore(path, version))
 
 
@@ -159,7 +159,7 @@ def undo(
         raise click.exceptions.Exit(Exit.FAILED)
 
 
-def earlier_version(settings: Settings, memory: AgentMemory, path: str) -> str:
+def _earlier_version(settings: Settings, memory: AgentMemory, path: str) -> str:
     """The id of the last earlier version of a file.
 
     Raises:
