@@ -12,20 +12,14 @@ from typing import Any, NoReturn
 
 import click
 
-from agent_memory.cli import doctor, files, reading, transfer, versions
+from agent_memory.cli import erasing, files, importing, mcp, reading, setting_up, versions
 from agent_memory.cli.audit import audit
-from agent_memory.cli.connect import connect
 from agent_memory.cli.conversation import conversation
 from agent_memory.cli.demo import demo
-from agent_memory.cli.editing import edit
-from agent_memory.cli.erasing import forget
-from agent_memory.cli.extending import new, plugins
-from agent_memory.cli.mcp import mcp
+from agent_memory.cli.doctor import doctor
 from agent_memory.cli.output import Exit, report
-from agent_memory.cli.policy import s3_policy
-from agent_memory.cli.settings import Command, Settings, failures_shown, global_options, log_to
-from agent_memory.cli.suggesting import SuggestingGroup
-from agent_memory.cli.undoing import redact, undo
+from agent_memory.cli.settings import Command, Settings, SuggestingGroup, failures_shown, global_options, log_to
+from agent_memory.cli.transfer import transfer
 from agent_memory.errors import DISTRIBUTION
 
 _HELP = """Storage for the memory of AI agents: small text files on local disk, in memory and on S3.
@@ -154,9 +148,9 @@ def app(ctx: click.Context) -> None:
 
 
 for _command in (
-    reading.read, files.write, files.append, files.create, edit, reading.ls, reading.tree, files.rm, files.mv, files.cp,
-    reading.agents, reading.search, conversation, versions.versions, versions.diff, versions.restore, undo, redact,
-    versions.prune, transfer.import_, transfer.export, transfer.transfer, doctor.doctor, audit, forget, plugins,
-    s3_policy, mcp, connect, new, demo,
+    reading.read, files.write, files.append, files.create, files.edit, reading.ls, reading.tree, files.rm, files.mv,
+    files.cp, reading.agents, reading.search, conversation, versions.versions, versions.diff, versions.restore,
+    versions.undo, erasing.redact, versions.prune, importing.import_, importing.export, transfer, doctor, audit,
+    erasing.forget, setting_up.plugins, setting_up.s3_policy, mcp.mcp, mcp.connect, setting_up.new, demo,
 ):  # fmt: skip
     app.add_command(_command)

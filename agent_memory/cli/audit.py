@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from itertools import chain
@@ -20,10 +21,10 @@ from agent_memory.cli.arguments import Moment, memory_path
 from agent_memory.cli.auditing import log_of_store
 from agent_memory.cli.output import Exit, counted, note, printable, row, show_json
 from agent_memory.cli.presence import require_store
-from agent_memory.cli.settings import Group, Settings, pass_settings
+from agent_memory.cli.settings import Group, Settings, pass_settings, usage_errors
 from agent_memory.errors import AgentMemoryFileNotFoundError
 from agent_memory.hookspecs import READING, OperationKind
-from agent_memory.key import Key
+from agent_memory.key import Key, is_at_or_below
 from agent_memory.key.quoting import field
 from agent_memory.plugins._host_files import open_host_file, read_host_file
 from agent_memory.plugins.checkpoints import AuditCheckpoint, checkpoints_in
@@ -34,6 +35,7 @@ _NO_LOG: Final = (
 )
 _MOST_CHECKPOINT_BYTES: Final = 500_000_000
 _EDITED: Final = "edited"
+_HOST_FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 _DIGITS: Final = 8
 _OF_THE_LOG: Final = ("begin", "segment")
 _CHANGING: Final = frozenset(get_args(OperationKind)) - READING
@@ -51,15 +53,13 @@ log_option = click.option(
 
 
 key_option = click.option(
-    "--key-file", type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="File with the key of a keyed log; all its bytes are the key.",
-)  # fmt: skip
+    "--key-file", type=_HOST_FILE, help="File with the key of a keyed log; all its bytes are the key."
+)
 
 
 @audit.command("verify")
 @log_option
-@click.option("--checkpoints", type=click.Path(exists=True, dir_okay=False, path_type=Path), multiple=True,
-              help="A file of checkpoints; may be repeated.")  # fmt: skip
+@click.option("--checkpoints", type=_HOST_FILE, multiple=True, help="A file of checkpoints; may be repeated.")
 @key_option
 @click.option("--no-salts", is_flag=True, help="Expect no salts: the log is a copy without them.")
 @pass_settings
@@ -80,14 +80,9 @@ def verify_(
     logs = {found.writer: found.log for found in kept if found.log}
     identities = set(logs.values())
     key = read_host_file(key_file) if key_file else None
-    location = _existing_location(settings, target)
-    try:
-        identity = identities.pop() if len(identities) == 1 else None
+    identity = identities.pop() if len(identities) == 1 else None
+    with _existing_log(settings, target) as location, usage_errors():
         verdict = verify(location, anchors, key, identity=identity, logs=logs, salts=not no_salts)
-    except ValueError as error:
-        raise click.UsageError(str(error)) from None
-    finally:
-        location.store.close()
     if settings.json:
         findings = [asdict(finding) for finding in verdict.findings]
         show_json({**asdict(verdict), "findings": findings, "intact": verdict.is_intact})
@@ -119,8 +114,7 @@ def _lines(findings: Sequence[Finding], *, anchored: bool) -> Iterator[str]:
 @click.option(
     "--path", type=memory_path, metavar="PATH", help="Only records about this file or directory, and all below it."
 )
-@click.option("--content", type=click.Path(exists=True, dir_okay=False, path_type=Path),
-              help="Only records of --agent about exactly the content of this file.")  # fmt: skip
+@click.option("--content", type=_HOST_FILE, help="Only records of --agent about exactly the content of this file.")
 @click.option("--tool-call", metavar="ID", help="Only records of this tool call.")
 @click.option("--since", type=Moment(), help="Only records from this time on, in UTC.")
 @click.option("--until", type=Moment(), help="Only records before this time, in UTC.")
@@ -201,28 +195,24 @@ def location_of(settings: Settings, target: str | None) -> LogLocation:
     return log_of_store(settings.url, settings.storage_options())
 
 
-def _existing_location(settings: Settings, target: str | None) -> LogLocation:
+@contextmanager
+def _existing_log(settings: Settings, target: str | None) -> Iterator[LogLocation]:
     """`location_of` a log that exists; raises if there is none, or as `require_store` does."""
     location = location_of(settings, target)
-    try:
+    with closing(location.store):
         if target is None:
             require_store(location.store.backend, settings.url)
         if not location.parts():
             raise click.ClickException(_NO_LOG if target is None else "there is no audit log")
-    except BaseException:
-        location.store.close()
-        raise
-    return location
+        yield location
 
 
 def _digest(settings: Settings, target: str | None, content: Path) -> str:
     if settings.chosen_agent is None:
         raise click.UsageError("--content needs --agent: every agent has its own salt")
     location = location_of(settings, target)
-    try:
+    with closing(location.store):
         digest_of = Salts(location).known_digests(settings.chosen_agent)
-    finally:
-        location.store.close()
     if digest_of is None:
         raise click.ClickException("the log has no salt of this agent, so no content can be compared with its records")
     with open_host_file(content) as file:
@@ -235,9 +225,8 @@ def log_records(settings: Settings, target: str | None = None) -> Iterator[Recor
     Lines that are not records are skipped, and edited records are marked; both are counted on stderr. Keyed records
     are not checked: that needs the key, which only verify has.
     """
-    location = _existing_location(settings, target)
     others = edited = 0
-    try:
+    with _existing_log(settings, target) as location:
         for line in lines_of(location):
             if (found := parsed(line)) is None:
                 others += bool(line)
@@ -246,8 +235,6 @@ def log_records(settings: Settings, target: str | None = None) -> Iterator[Recor
             else:
                 edited += 1
                 yield {**found.record, _EDITED: True}
-    finally:
-        location.store.close()
     if others:
         note(f"{counted(others, 'line')} skipped that no writer of the log wrote: see audit verify")
     if edited:
@@ -262,7 +249,7 @@ class _Named:
         self.count = 0
 
     def __call__(self, record: Record) -> bool:
-        is_named = any(_is_at_or_below(record.get(end), self.name) for end in ("path", "target"))
+        is_named = any(is_at_or_below(path, self.name) for path in _paths(record))
         self.count += is_named
         return is_named
 
@@ -273,11 +260,12 @@ def _no_record(path: str) -> AgentMemoryFileNotFoundError:
 
 def _touches(record: Record, name: str) -> bool:
     """Whether a record is about this file, or about a directory above it."""
-    return any(_is_at_or_below(name, record[end]) for end in ("path", "target") if end in record)
+    return any(is_at_or_below(name, path) for path in _paths(record))
 
 
-def _is_at_or_below(path: object, directory: str) -> bool:
-    return isinstance(path, str) and (not directory or path == directory or path.startswith(directory + "/"))
+def _paths(record: Record) -> list[str]:
+    """The path of a record, and the target of a move; a log may have been edited."""
+    return [path for end in ("path", "target") if isinstance(path := record.get(end), str)]
 
 
 def time_of(record: Record) -> datetime:

@@ -91,23 +91,3 @@ def _telling() -> Iterator[None]:
         yield
     except AgentMemoryError as error:
         note(f"the audit log could not be written: {error}; --no-audit turns it off")
-
-
-@contextmanager
-def recording(
-    url: str,
-    options: Mapping[str, object],
-    configured: list[object],
-    checkpoints: CheckpointFile | None,
-    *,
-    wanted: bool,
-) -> Iterator[list[object]]:
-    """The configured plugins, plus a `ChangeRecorder` if it is ``wanted`` and no plugin is an audit log."""
-    if not wanted or any(isinstance(plugin, AuditPlugin) for plugin in configured):
-        yield configured
-        return
-    recorder = ChangeRecorder(url, options, checkpoints)
-    try:
-        yield [*configured, recorder]
-    finally:
-        recorder.close()

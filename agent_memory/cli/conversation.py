@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import click
 
-from agent_memory.cli.arguments import memory_path
+from agent_memory.cli.arguments import max_results_option, memory_path
 from agent_memory.cli.files import ContentCommand, content_argument, given_text, show_unchanged
 from agent_memory.cli.output import Exit, counted, moment, note, printable, row, show_json
 from agent_memory.cli.settings import Access, Command, Group, Settings, pass_settings
@@ -68,10 +68,7 @@ def show(settings: Settings, last: int | None, everything: bool, directory: str)
         messages = memory.iter_history(skipped) if everything else _last(memory, last, skipped)
         for message in messages:
             shown = True
-            if settings.json:
-                show_json(message.to_mapping())
-            else:
-                click.echo(_line(message))
+            settings.show(message.to_mapping(), _line(message))
     _mention(settings, skipped)
     if not (shown or last == 0 or skipped.count or settings.json):
         place = directory or "the top of its memory"
@@ -128,10 +125,7 @@ def append(
         return
     with _conversation(settings, Access.MAKE, directory) as memory:
         memory.append_message(message)
-    if settings.json:
-        show_json(message.to_mapping())
-    else:
-        click.echo(f"appended to {HISTORY}")
+    settings.show(message.to_mapping(), f"appended to {HISTORY}")
 
 
 @conversation.command(cls=ContentCommand)
@@ -139,13 +133,7 @@ def append(
 @click.option(
     "--days", type=click.IntRange(min=0), default=0, metavar="N", help="Only messages of the last N days; 0 is all."
 )
-@click.option(
-    "--max-results",
-    type=click.IntRange(1, MAX_RESULTS),
-    default=RESULTS,
-    metavar="N",
-    help=f"The earliest matches, 1 to {MAX_RESULTS}.  [default: {RESULTS}]",
-)
+@max_results_option("The earliest matches", RESULTS, MAX_RESULTS)
 @_in_directory
 @pass_settings
 def search(settings: Settings, query: str, days: int, max_results: int, directory: str) -> None:

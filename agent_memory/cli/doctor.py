@@ -3,36 +3,39 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Sequence
-from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field, replace
+from contextlib import ExitStack, nullcontext
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from agent_memory.backend import AnyBackend, Capabilities
 from agent_memory.backend._deadline import default_seconds
-from agent_memory.cli.inspection import Agents, AgentTree, LogSize, agents_of, log_size, tree_of
-from agent_memory.cli.output import Exit, counted, draw, reported_progress, show_json
-from agent_memory.cli.presence import local_root
-from agent_memory.cli.probes import PROBES, ScratchTree, Sight, look
-from agent_memory.cli.settings import Access, Command, Settings, pass_settings
-from agent_memory.cli.store_facts import (
+from agent_memory.cli.inspection import (
+    Agents,
+    AgentTree,
+    LogSize,
     StoreFacts,
+    agents_of,
     filesystem_warning,
-    limited_rate,
-    limits,
+    log_size,
     store_facts,
     tracked_by_git,
+    tree_of,
 )
-from agent_memory.cli.trials import report_contract, tried_in_two_processes
+from agent_memory.cli.output import Exit, TableRow, counted, note, reported_progress, show_json, show_table
+from agent_memory.cli.presence import local_root
+from agent_memory.cli.probes import PROBES, ScratchTree, Seen, Sight, limited_rate, limits, look, tried_in_two_processes
+from agent_memory.cli.settings import Access, Command, Settings, opening_errors, pass_settings
 from agent_memory.core.one_file import fails_alone
-from agent_memory.errors import AgentMemoryError, FileOperationError
+from agent_memory.errors import AgentMemoryError, BackendNotAvailableError, FileOperationError, install_hint
 from agent_memory.key import RESERVED
 from agent_memory.registry import broken_plugins, installed_backends
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from agent_memory.testing.conformance import Outcome, Promise
 
 _ROUNDS = 10
 _OPERATION_SECONDS = 10.0
@@ -41,6 +44,7 @@ _LIMITED_SECONDS = 60.0
 _PATIENCE_SECONDS = 15.0
 """Total seconds of probes in which the storage failed; after them, no further probe is tried."""
 _MOST_NAMES = 5
+_UNTRIED = Sight("not tried", "only a crash can show it")
 _SHARED = ("atomic_create", "compare_and_swap")
 _BUCKET_VERSIONING = (
     "Bucket versioning is on: the bucket keeps a whole copy of a file at each append, edit and delete, without actors. "
@@ -51,34 +55,43 @@ _BUCKET_VERSIONING = (
 
 @dataclass(frozen=True)
 class Observation:
-    """One promise: the backend's statement, the observation, and whether the promise is broken.
-
-    ``failed``: the storage failed during the probe, so the result says nothing about the promise.
-    """
+    """One promise: the backend's statement and the observation."""
 
     promise: str
     stated: bool | str
-    seen: str
+    seen: Seen
     detail: str
-    broken: bool
-    failed: bool = False
+
+    @property
+    def broken(self) -> bool:
+        """Whether the promise is stated and not kept."""
+        return self.stated is True and self.seen == "no"
+
+    @property
+    def failed(self) -> bool:
+        """Whether the storage failed during the probe, so that the result says nothing about the promise."""
+        return self.seen == "failed"
+
+    def document(self) -> dict[str, Any]:
+        """The observation as a JSON object."""
+        return {**asdict(self), "broken": self.broken, "failed": self.failed}
 
 
 @dataclass
 class Diagnosis:
     """Everything that doctor found."""
 
-    findings: list[Observation]
-    agents: Agents
-    trees: list[AgentTree]
-    left: str | None
+    store: StoreFacts | None
+    findings: list[Observation] = field(default_factory=list)
+    agents: Agents = field(default_factory=Agents)
+    trees: list[AgentTree] = field(default_factory=list)
+    left: str | None = None
     keeps_earlier_states: bool | None = None
     large_files: str | None = None
     limits: list[str] = field(default_factory=list)
     filesystem: str | None = None
     audit: LogSize = field(default_factory=LogSize)
     unlisted: str | None = None
-    store: StoreFacts | None = None
     tracked: tuple[str, ...] = ()
 
     @property
@@ -88,18 +101,10 @@ class Diagnosis:
 
     def add_sight(self, promise: str, sight: Sight) -> None:
         """Add a further observation of a promise that was kept so far."""
-        self.findings = [
-            replace(
-                found,
-                seen=sight.seen,
-                detail=f"{found.detail}; {sight.detail}" if sight.seen == "yes" else sight.detail,
-                broken=found.stated is True and sight.seen == "no",
-                failed=sight.seen == "failed",
-            )
-            if found.promise == promise and found.seen == "yes"
-            else found
-            for found in self.findings
-        ]
+        for number, found in enumerate(self.findings):
+            if found.promise == promise and found.seen == "yes":
+                detail = f"{found.detail}; {sight.detail}" if sight.seen == "yes" else sight.detail
+                self.findings[number] = Observation(promise, found.stated, sight.seen, detail)
 
     @property
     def single_writer(self) -> bool:
@@ -145,7 +150,7 @@ def doctor(settings: Settings, rounds: int, contract: str | None) -> None:
     test file is needed. This needs the extra "testing", and takes minutes if the store is slow.
     """
     if contract is not None:
-        click.get_current_context().exit(report_contract(settings, contract, rounds))
+        click.get_current_context().exit(_report_contract(settings, contract, rounds))
     if not settings.json:
         _print_plugins()
     with settings.store(Access.MAKE) as store, default_seconds(_OPERATION_SECONDS):
@@ -166,9 +171,9 @@ def doctor(settings: Settings, rounds: int, contract: str | None) -> None:
 
 def diagnosed(backend: AnyBackend, rounds: int) -> Diagnosis:
     """Probe a store, if this release may change it, and inspect its contents."""
-    store = store_facts(backend)
-    diagnosis = Diagnosis([], Agents(), [], None) if store and store.problem else _probed(backend, rounds)
-    diagnosis.store = store
+    diagnosis = Diagnosis(store_facts(backend))
+    if not diagnosis.problem:
+        _probe(backend, rounds, diagnosis)
     try:
         diagnosis.agents = agents_of(backend)
         diagnosis.audit = log_size(backend)
@@ -185,26 +190,31 @@ def diagnosed(backend: AnyBackend, rounds: int) -> Diagnosis:
     return diagnosis
 
 
-def _probed(backend: AnyBackend, rounds: int) -> Diagnosis:
+def _probe(backend: AnyBackend, rounds: int, diagnosis: Diagnosis) -> None:
+    """Probe the promises and the limits, and remove the scratch files."""
     scratch = ScratchTree(backend)
     rate = limited_rate(backend, scratch.top)
     scratch.is_limited = rate is not None
     with default_seconds(_LIMITED_SECONDS) if scratch.is_limited else nullcontext():
         try:
             sights = _sights(scratch, 1 if scratch.is_limited else rounds)
-            keeps = scratch.keeps_earlier_states()
-            reason = scratch.refusal_of_large_files()
-            large = reason and f"files over {backend.max_bytes:,} bytes are refused: {reason}"
-            limited = limits(backend, scratch.top)
+            diagnosis.keeps_earlier_states = scratch.keeps_earlier_states()
+            if reason := scratch.refusal_of_large_files():
+                diagnosis.large_files = f"files over {backend.max_bytes:,} bytes are refused: {reason}"
+            diagnosis.limits = limits(backend, scratch.top)
         finally:
-            left = _cleared(scratch)
+            try:
+                scratch.clear()
+            except AgentMemoryError as error:
+                diagnosis.left = str(error)
     if rate is not None:
-        limited.append(
+        diagnosis.limits.append(
             f"one file took {rate:.1f} writes a second, several files took more; so each promise was probed once"
         )
-    capabilities = backend.capabilities
-    findings = [_finding(promise, capabilities, sights) for promise in asdict(capabilities)]
-    return Diagnosis(findings, Agents(), [], left, keeps, large, limited)
+    diagnosis.findings = [
+        Observation(promise, stated, *sights.get(promise, _UNTRIED))
+        for promise, stated in asdict(backend.capabilities).items()
+    ]
 
 
 def _sights(scratch: ScratchTree, rounds: int) -> dict[str, Sight]:
@@ -222,27 +232,11 @@ def _sights(scratch: ScratchTree, rounds: int) -> dict[str, Sight]:
     return sights
 
 
-def _cleared(scratch: ScratchTree) -> str | None:
-    try:
-        scratch.clear()
-    except AgentMemoryError as error:
-        return str(error)
-    return None
-
-
-def _finding(promise: str, capabilities: Capabilities, sights: dict[str, Sight]) -> Observation:
-    stated = getattr(capabilities, promise)
-    if (sight := sights.get(promise)) is None:
-        return Observation(promise, stated, "not tried", "only a crash can show it", broken=False)
-    broken = stated is True and sight.seen == "no"
-    return Observation(promise, stated, sight.seen, sight.detail, broken, sight.seen == "failed")
-
-
 def _doubles(capabilities: Capabilities, trees: Sequence[AgentTree]) -> list[Observation]:
     if not (count := sum(len(tree.doubles) for tree in trees)):
         return []
     detail = f"in storage: {counted(count, 'name')} both file and directory"
-    return [Observation("exclusive_names", capabilities.exclusive_names, "no", detail, capabilities.exclusive_names)]
+    return [Observation("exclusive_names", capabilities.exclusive_names, "no", detail)]
 
 
 def _document(diagnosis: Diagnosis) -> dict[str, Any]:
@@ -251,7 +245,7 @@ def _document(diagnosis: Diagnosis) -> dict[str, Any]:
         "broken_plugins": dict(broken_plugins()),
         "store": asdict(diagnosis.store) if diagnosis.store else None,
         "tracked_by_git": diagnosis.tracked,
-        "capabilities": [asdict(finding) for finding in diagnosis.findings],
+        "capabilities": [finding.document() for finding in diagnosis.findings],
         "agents": [asdict(tree) for tree in diagnosis.trees],
         "no_agents": diagnosis.agents.strays,
         "no_agents_unnameable": diagnosis.agents.skipped,
@@ -273,7 +267,7 @@ def _print_plugins() -> None:
 
 def _print(diagnosis: Diagnosis) -> None:
     if diagnosis.findings:
-        draw(_table(diagnosis.findings))
+        show_table(("promise", "stated", "seen", ""), map(_row, diagnosis.findings))
     _print_store(diagnosis)
     _print_trees(diagnosis)
     if diagnosis.keeps_earlier_states:
@@ -301,21 +295,12 @@ def _verdict(diagnosis: Diagnosis) -> str:
     return f"as far as it was tested{where}, the store keeps the promises that its backend states."
 
 
-def _table(findings: Sequence[Observation]) -> Table:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table("promise", "stated", "seen", "", box=box.SIMPLE)
-    for finding in findings:
-        style = "bold red" if finding.broken else ""
-        cells = (finding.promise.replace("_", " "), _word(finding.stated), finding.seen, finding.detail)
-        table.add_row(*(Text(cell) for cell in cells), style=style)
-    return table
-
-
-def _word(stated: bool | str) -> str:
-    return {True: "yes", False: "no"}[stated] if isinstance(stated, bool) else stated
+def _row(finding: Observation) -> TableRow:
+    stated = finding.stated
+    if isinstance(stated, bool):
+        stated = "yes" if stated else "no"
+    cells = (finding.promise.replace("_", " "), stated, finding.seen, finding.detail)
+    return TableRow(cells, is_bad=finding.broken)
 
 
 def _print_store(diagnosis: Diagnosis) -> None:
@@ -326,8 +311,7 @@ def _print_store(diagnosis: Diagnosis) -> None:
     if diagnosis.tracked:
         click.echo(
             f"Git tracks {counted(len(diagnosis.tracked), 'file')} of the store's own data: "
-            f"{_some(diagnosis.tracked)}; 'git rm -r --cached {RESERVED}' ends that; "
-            "commits keep them"
+            f"{_some(diagnosis.tracked)}; 'git rm -r --cached {RESERVED}' ends that; commits keep them"
         )
 
 
@@ -352,3 +336,55 @@ def _print_trees(diagnosis: Diagnosis) -> None:
 def _some(names: Sequence[str]) -> str:
     more = ", ..." if len(names) > _MOST_NAMES else ""
     return ", ".join(map(repr, names[:_MOST_NAMES])) + more
+
+
+def _report_contract(settings: Settings, url: str, rounds: int) -> Exit:
+    """Run the contract against a URL, print the results, and return the exit code."""
+    try:
+        from agent_memory.testing.conformance import conform
+    except ImportError as error:
+        advice = f"the contract needs pytest and Hypothesis: {install_hint('testing')}"
+        raise BackendNotAvailableError(advice) from error
+    with ExitStack() as stack:
+        bars: list[Any] = []
+
+        def begun(tests: int) -> None:
+            bars.append(stack.enter_context(reported_progress("Testing", tests)))
+
+        with opening_errors():
+            promises, left = conform(
+                url, settings.given_options(), rounds=rounds, begun=begun, advance=lambda: bars[0]()
+            )
+    if settings.json:
+        show_json({"promises": [each._asdict() for each in promises], "left": left})
+    else:
+        _print_contract(promises)
+    if left:
+        note(f"{left} could not be deleted: it is the directory that the tests used")
+    return Exit.FAILED if any(each.outcome in ("broken", "not tried") for each in promises) else Exit.OK
+
+
+def _print_contract(promises: Sequence[Promise]) -> None:
+    counts = Counter((each.part, each.outcome) for each in promises)
+    outcomes: list[Outcome] = ["kept", "broken", "not promised"]
+    untried = [each for each in promises if each.outcome == "not tried"]
+    if untried:
+        outcomes.append("not tried")
+    parts = dict.fromkeys(each.part for each in promises)
+    rows = (
+        TableRow((part, *(str(counts[part, outcome]) for outcome in outcomes)), is_bad=counts[part, "broken"] > 0)
+        for part in parts
+    )
+    show_table(("promises about", *outcomes), rows)
+    for outcome in ("not promised", "not tried"):
+        for reason, times in Counter(each.detail for each in promises if each.outcome == outcome).items():
+            click.echo(f"{outcome.capitalize()} ({times}): {reason}")
+    broken = [each for each in promises if each.outcome == "broken"]
+    for each in broken:
+        click.echo(f"Broken: {each.part}: {each.text}: {each.detail}")
+    if broken:
+        click.echo(f"Verdict: {counted(len(broken), 'promise')} of {len(promises)} broken.")
+    elif untried:
+        click.echo(f"Verdict: none. The storage failed in {counted(len(untried), 'test')} of {len(promises)}.")
+    else:
+        click.echo("Verdict: every promise that the backend makes was kept.")

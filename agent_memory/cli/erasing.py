@@ -1,8 +1,8 @@
-"""The command forget, and the store that forget and redact open: its audit logs get a receipt and destroy a salt."""
+"""The commands forget and redact: they erase in a store whose audit logs get a receipt and destroy a salt."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,16 +11,24 @@ import click
 
 from agent_memory.audit import LogLocation
 from agent_memory.audit.salts import Salts
-from agent_memory.cli.arguments import memory_path
-from agent_memory.cli.asking import ask, require_answer, yes_option
+from agent_memory.cli.arguments import ask, memory_path, require_answer, yes_option
 from agent_memory.cli.audit import key_option, location_of, log_option
 from agent_memory.cli.files import files_at
-from agent_memory.cli.output import Exit, counted, note, show_json
-from agent_memory.cli.presence import has_own_data, lists_everything, require_store, without_files
-from agent_memory.cli.settings import Command, OpenStore, Settings, open_store, pass_settings, suggesting
-from agent_memory.cli.suggesting import near_name
+from agent_memory.cli.output import Exit, counted, note, printable, show_json
+from agent_memory.cli.presence import (
+    has_own_data,
+    lists_everything,
+    require_agent,
+    require_store,
+    suggested,
+    without_files,
+)
+from agent_memory.cli.settings import Command, OpenStore, Settings, open_store, pass_settings
+from agent_memory.cli.versions import require_versions
+from agent_memory.core.versions.redact import RedactResult
 from agent_memory.errors import AgentMemoryError, AgentMemoryFileNotFoundError, FileOperationError
 from agent_memory.key import Key, is_at_or_below
+from agent_memory.key.quoting import field
 from agent_memory.memory import AgentMemory, TreeResult
 from agent_memory.plugins._host_files import read_host_file
 from agent_memory.plugins.audit import AuditPlugin
@@ -45,35 +53,27 @@ class Erasing:
 
 
 @contextmanager
-def erasing(settings: Settings, target: str | None, key_file: Path | None) -> Iterator[Erasing]:
+def _erasing(settings: Settings, target: str | None, key_file: Path | None) -> Iterator[Erasing]:
     """Open an existing store, with the audit logs that it has, that are configured, or that ``--log`` names."""
-    with (
-        settings.configured() as configured,
-        _audits(settings, target, key_file, _required(configured)) as audits,
-        open_store(settings.url, settings.storage_options(), settings, _without_logs(configured)) as seen,
-        open_store(settings.url, settings.storage_options(), settings, [*configured, *audits]) as store,
-    ):
-        require_store(seen.backend, settings.url, settings.agent)
-        logs = [plugin for plugin in [*configured, *audits] if isinstance(plugin, AuditPlugin)]
-        yield Erasing(seen, seen.service.agent(settings.agent), store.service.agent(settings.agent), logs)
+    with settings.configured() as configured:
+        logs = [plugin for plugin in configured if isinstance(plugin, AuditPlugin)]
+        others = [plugin for plugin in configured if not isinstance(plugin, AuditPlugin)]
+        for log in logs:
+            log.required = True  # it is an error if it cannot destroy the salt
+        with (
+            _audits(settings, target, key_file, bool(logs)) as audits,
+            open_store(settings.url, settings.storage_options(), settings, others) as seen,
+            open_store(settings.url, settings.storage_options(), settings, [*configured, *audits]) as store,
+        ):
+            require_store(seen.backend, settings.url, settings.agent)
+            agent = settings.agent
+            yield Erasing(seen, seen.service.agent(agent), store.service.agent(agent), [*logs, *audits])
 
 
-def note_versions(searched: bool) -> None:
+def _note_versions(searched: bool) -> None:
     """Say on stderr if an erasing did not look for the storage's own versions."""
     if not searched:
         note("no earlier versions were looked for: the server says that it has none")
-
-
-def _without_logs(plugins: Iterable[object]) -> list[object]:
-    return [plugin for plugin in plugins if not isinstance(plugin, AuditPlugin)]
-
-
-def _required(plugins: Iterable[object]) -> bool:
-    """Make it an error if a configured log cannot destroy the salt; returns whether there is such a log."""
-    audits = [plugin for plugin in plugins if isinstance(plugin, AuditPlugin)]
-    for audit in audits:
-        audit.required = True
-    return bool(audits)
 
 
 @contextmanager
@@ -130,7 +130,7 @@ def forget(settings: Settings, path: str | None, yes: bool, target: str | None, 
     Key.agent(settings.agent)
     path = _named(settings, path)
     require_answer("forget", yes)
-    with erasing(settings, target, key_file) as opened:
+    with _erasing(settings, target, key_file) as opened:
         had_salt = any(_has_salt(log, settings.agent) for log in opened.logs)
         files = files_at(opened.seen, path)
         subject = f"{path!r} of agent {settings.agent!r}" if path else f"agent {settings.agent!r}"
@@ -179,8 +179,8 @@ def _erase_unlisted(settings: Settings, opened: Erasing, path: str, subject: str
     if not found:
         hint = _hint(opened.store, settings.agent, path)
         error = AgentMemoryFileNotFoundError(f"nothing to forget: the store keeps nothing of {subject}{hint}")
-        near = near_name(opened.store.backend, settings.agent, path) if path and not hint else None
-        raise suggesting(error, near) if near else error
+        suggestion = suggested(error, opened.store.backend, settings.agent, path) if path and not hint else None
+        raise suggestion or error
     return found
 
 
@@ -203,12 +203,50 @@ def _named(settings: Settings, path: str | None) -> str:
 
 
 def _show(settings: Settings, done: TreeResult, had_salt: bool) -> None:
-    if settings.json:
-        facts = {"agent": settings.agent, "path": done.path, "files": done.files, "skipped": done.skipped}
-        show_json({**facts, "salt": had_salt, "versions_searched": done.versions_searched})
-    else:
-        salt = ", and the salt of its digests in the audit log" if had_salt else ""
-        click.echo(f"forgot {counted(done.files, 'file')} of {settings.agent}{salt}")
-    note_versions(done.versions_searched)
+    facts = {"agent": settings.agent, "path": done.path, "files": done.files, "skipped": done.skipped}
+    document = {**facts, "salt": had_salt, "versions_searched": done.versions_searched}
+    salt = ", and the salt of its digests in the audit log" if had_salt else ""
+    settings.show(document, f"forgot {counted(done.files, 'file')} of {settings.agent}{salt}")
+    _note_versions(done.versions_searched)
     if done.skipped:
         note(f"{counted(done.skipped, 'name')} not erased: not a valid key, so not written by agent-memory")
+
+
+@click.command(cls=Command)
+@click.argument("path", type=memory_path)
+@click.argument("version")
+@click.option("--reason", required=True, help="Why; it is stored in the place of the content.")
+@yes_option
+@log_option
+@key_option
+@pass_settings
+def redact(
+    settings: Settings, path: str, version: str, reason: str, yes: bool, target: str | None, key_file: Path | None
+) -> None:
+    """Erase the content of an earlier version of a file; its facts stay, without a digest.
+
+    Names the other versions of the file, and the current file, that still contain the same content: they stay. The
+    digests of --agent in the audit log can no longer be checked afterwards.
+    """
+    Key.agent(settings.agent)
+    require_answer("redact", yes)
+    with _erasing(settings, target, key_file) as opened:
+        require_agent(opened.store.service, opened.store.backend, settings.url, settings.agent)
+        require_versions(settings, opened.seen, path)
+        subject = f"version {version} of {field(path)} of {settings.agent}"
+        ask(f"Erase the content of {subject} for good? This cannot be undone.", yes)
+        result = opened.memory.versions.redact(path, version, reason=reason)
+    _show_redacted(settings, result)
+
+
+def _show_redacted(settings: Settings, result: RedactResult) -> None:
+    if settings.json:
+        still_in = [{"path": each.path, "id": each.id, "present": not each.ended_by} for each in result.still_in]
+        facts = {"agent": settings.agent, "path": result.path, "redacted": result.version}
+        show_json({**facts, "still_in": still_in, "versions_searched": result.versions_searched})
+        return
+    click.echo(printable(f"redacted version {result.version} of {field(result.path)}"))
+    _note_versions(result.versions_searched)
+    for each in result.still_in:
+        where = f"version {each.id} of {field(each.path)}" if each.ended_by else f"the current file {field(each.path)}"
+        note(f"{where} still contains this content")

@@ -1,29 +1,40 @@
-"""The commands that change files: write, append, create, rm, mv, cp."""
+"""The commands that change files: write, append, create, edit, rm, mv, cp."""
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
+import shlex
+import shutil
+import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO, Final, TypeVar
 
 import click
 
 from agent_memory.backend import ANY, Backend
-from agent_memory.cli.arguments import memory_path
-from agent_memory.cli.asking import ask, require_answer, yes_option
-from agent_memory.cli.output import counted, printable, show_json
+from agent_memory.cli.arguments import ask, memory_path, require_answer, yes_option
+from agent_memory.cli.output import Explained, counted
 from agent_memory.cli.settings import Access, Command, Settings, pass_settings
 from agent_memory.core.precondition import SHA256, DeleteCondition
-from agent_memory.errors import AgentMemoryFileNotFoundError, FileTooLargeError, InvalidContentError
+from agent_memory.errors import AgentMemoryError, AgentMemoryFileNotFoundError, FileTooLargeError, InvalidContentError
 from agent_memory.key import Key
 from agent_memory.key.quoting import field
 from agent_memory.memory import AgentMemory, TreeResult, WriteResult
+from agent_memory.tools._views import occurrences
 
 F = TypeVar("F", bound=Callable[..., Any])
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}\Z")
 _CONTENT_WITH_DASHES = re.compile(r"-+\s|-{3}")
+USUAL_EDITORS: Final = ("sensible-editor", "vim", "nano", "vi")
+"""Editors to look for, in this order, if neither ``$VISUAL`` nor ``$EDITOR`` names one."""
+_EDITOR_VARIABLES: Final = ("VISUAL", "EDITOR")
+_EDITED_NAME: Final = "memory.md"
+_MOST_PLACES = 10
 
 
 class ContentCommand(Command):
@@ -45,13 +56,9 @@ def _checked_sha256(ctx: click.Context, param: click.Parameter, value: str | Non
     return value
 
 
-def _expected(command: F) -> F:
-    return click.option(
-        "--expected-sha256",
-        metavar="HEX",
-        callback=_checked_sha256,
-        help="Only if the current content has this SHA-256.",
-    )(command)
+_expected_option = click.option(
+    "--expected-sha256", metavar="HEX", callback=_checked_sha256, help="Only if the current content has this SHA-256."
+)
 
 
 def content_argument(command: F) -> F:
@@ -63,7 +70,7 @@ def content_argument(command: F) -> F:
 @click.command(cls=ContentCommand)
 @click.argument("path", type=memory_path)
 @content_argument
-@_expected
+@_expected_option
 @pass_settings
 def write(settings: Settings, path: str, content: str | None, file: str | None, expected_sha256: str | None) -> None:
     """Replace or create a file.
@@ -79,7 +86,7 @@ def write(settings: Settings, path: str, content: str | None, file: str | None, 
 @click.argument("path", type=memory_path)
 @content_argument
 @click.option("--newline", is_flag=True, help="Begin a new line if the file does not end with a newline.")
-@_expected
+@_expected_option
 @pass_settings
 def append(
     settings: Settings, path: str, content: str | None, file: str | None, newline: bool, expected_sha256: str | None
@@ -117,7 +124,7 @@ def create(settings: Settings, path: str, content: str | None, file: str | None)
 @click.argument("path", type=memory_path)
 @click.option("-r", "--recursive", is_flag=True, help='Delete a directory with all its files; "." is the whole memory.')
 @yes_option
-@_expected
+@_expected_option
 @pass_settings
 def rm(settings: Settings, path: str, recursive: bool, yes: bool, expected_sha256: str | None) -> None:
     """Delete a file, or with -r a directory. -r asks first."""
@@ -232,26 +239,20 @@ def decoded(data: bytes, source: str) -> str:
 
 def show_written(settings: Settings, done: str, result: WriteResult, *, grown: bool = False) -> None:
     """Print the result of a writing command; the size is that of the whole file, also if it has ``grown``."""
-    if settings.json:
-        show_json({"path": result.path, "size": result.size, "sha256": result.sha256})
-    else:
-        click.echo(f"{done} {result.path} ({counted(result.size, 'byte')}{' now' if grown else ''})")
+    size = f"{counted(result.size, 'byte')}{' now' if grown else ''}"
+    document = {"path": result.path, "size": result.size, "sha256": result.sha256}
+    settings.show(document, f"{done} {result.path} ({size})")
 
 
 def show_unchanged(settings: Settings, path: str, reason: str = "") -> None:
     """Print that a command left a file as it is."""
-    if settings.json:
-        show_json({"path": path, "unchanged": True})
-    else:
-        click.echo(printable(f"{reason}{path} is unchanged"))
+    settings.show({"path": path, "unchanged": True}, f"{reason}{path} is unchanged")
 
 
 def _show_done(settings: Settings, done: str, result: TreeResult) -> None:
-    if settings.json:
-        show_json({"path": result.path, "files": result.files, "skipped": result.skipped})
-        return
     left = f"; {counted(result.skipped, 'name')} skipped: not a valid path" if result.skipped else ""
-    click.echo(f"{done} {result.path or '.'} ({counted(result.files, 'file')}{left})")
+    document = {"path": result.path, "files": result.files, "skipped": result.skipped}
+    settings.show(document, f"{done} {result.path or '.'} ({counted(result.files, 'file')}{left})")
 
 
 def _when(expected_sha256: str | None) -> DeleteCondition:
@@ -261,3 +262,139 @@ def _when(expected_sha256: str | None) -> DeleteCondition:
 def files_at(memory: AgentMemory, path: str) -> int:
     """The number of files at and below a path; 0 if there are none."""
     return len(memory.list(path)) or int(path.strip("./") != "" and memory.exists(path))
+
+
+@click.command(cls=Command)
+@click.argument("path", type=memory_path)
+@click.option("--replace", nargs=2, metavar="OLD NEW", help="Replace OLD, which must occur exactly once, with NEW.")
+@pass_settings
+def edit(settings: Settings, path: str, replace: tuple[str, str] | None) -> None:
+    """Change a file in your editor ($VISUAL, $EDITOR), or with --replace.
+
+    If another writer changes the file before the write, --replace works on the new text. The text from the editor is
+    kept in a temporary file, and the command prints the path of that file.
+    """
+    if replace and not replace[0]:
+        raise click.UsageError("--replace: OLD is empty")
+    with settings.memory(Access.CHANGE) as memory:
+        if replace:
+            old, new = replace
+            show_written(settings, "edited", memory.edit(path, lambda text: replaced_once(path, text, old, new)))
+        elif result := _edited_by_hand(memory, path):
+            show_written(settings, "edited", result)
+        else:
+            show_unchanged(settings, path)
+
+
+def replaced_once(path: str, text: str, old: str, new: str) -> str:
+    """The text with its one occurrence of ``old`` replaced.
+
+    Raises:
+        click.ClickException: there is none, or more than one; the message has their line numbers.
+    """
+    places = [match.start() for match in re.finditer(f"(?={re.escape(old)})", text)]  # "aaa" contains "aa" twice
+    if not places:
+        raise click.ClickException(f"{path!r}: nothing was changed: the text to replace does not occur")
+    if len(places) > 1:
+        where = f"{len(places)} times, on line {occurrences(text, old, _MOST_PLACES)}"
+        raise click.ClickException(f"{path!r}: nothing was changed: the text to replace occurs {where}")
+    return text[: places[0]] + new + text[places[0] + len(old) :]
+
+
+def _edited_by_hand(memory: AgentMemory, path: str) -> WriteResult | None:
+    """Let the user edit a private copy, and write it if it was changed; it is kept if the write fails."""
+    before = memory.read_bytes(path)
+    decoded(before, path)
+    copy = _private_copy(before)
+    try:
+        _run_editor(copy)
+        after = _edited(copy)
+        result = None if after == before else _write_edited(memory, path, before, after)
+    except BaseException as error:
+        if not _holds_changes(copy, before):
+            _remove(copy)
+            raise
+        if isinstance(error, AgentMemoryError | click.ClickException):
+            raise Explained(error, f"your text is kept in {copy}", {"kept": str(copy)}) from error
+        click.echo(f"Your text is kept in {copy}", err=True)
+        raise
+    _remove(copy)
+    return result
+
+
+def _write_edited(memory: AgentMemory, path: str, before: bytes, after: bytes) -> WriteResult:
+    text = decoded(after, "the edited text")
+    return memory.write(path, text, when=SHA256(hashlib.sha256(before).hexdigest()))
+
+
+def _private_copy(data: bytes) -> Path:
+    """A copy of a content for an editor, in its own directory; only this user may read it.
+
+    The file name is fixed: an agent chooses the names in a memory, and editors choose which programs to run by the
+    file name.
+    """
+    path = Path(tempfile.mkdtemp(prefix="agent-memory-")) / _EDITED_NAME
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(data)
+    return path
+
+
+def _edited(copy: Path) -> bytes:
+    try:
+        return copy.read_bytes()
+    except OSError as error:
+        raise click.ClickException(f"the edited text cannot be read: {error.strerror}") from None
+
+
+def _holds_changes(copy: Path, before: bytes) -> bool:
+    """Whether the copy holds changes that would be lost if it was removed."""
+    try:
+        return copy.read_bytes() != before
+    except OSError:
+        return False
+
+
+def _remove(copy: Path) -> None:
+    """Remove the copy, and all files that the editor put beside it."""
+    shutil.rmtree(copy.parent, ignore_errors=True)
+
+
+def _run_editor(copy: Path) -> None:
+    """Run the editor until it ends.
+
+    Raises:
+        click.ClickException: there is no editor, it does not start, or its exit code is not 0.
+    """
+    command = _editor()
+    try:
+        process = subprocess.Popen([*command, str(copy)])  # noqa: S603 - the editor of the user, no shell
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise click.ClickException(f"the editor {command[0]!r} cannot be started: {reason}") from None
+    if code := _exit_code(process):
+        raise click.ClickException(f"the editor {command[0]!r} ended with {code}")
+
+
+def _editor() -> list[str]:
+    """The editor's command, split into words as a shell does, without expansion."""
+    for variable in _EDITOR_VARIABLES:
+        try:
+            words = shlex.split(os.environ.get(variable, ""))
+        except ValueError as error:
+            message = f"the editor's command in $VISUAL or $EDITOR cannot be parsed: {error}"
+            raise click.ClickException(message) from None
+        if words:
+            return words
+    found = next(filter(None, map(shutil.which, USUAL_EDITORS)), None)
+    if found is None:
+        raise click.ClickException("no editor was found: set $EDITOR")
+    return [found]
+
+
+def _exit_code(process: subprocess.Popen[bytes]) -> int:
+    """Wait until the editor ends. The editor handles an interrupt from the terminal, as with git."""
+    while True:
+        try:
+            return process.wait()
+        except KeyboardInterrupt:
+            continue

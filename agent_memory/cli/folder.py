@@ -21,7 +21,13 @@ from typing import Self, TypeAlias
 from agent_memory.backend._attributes import keep_attributes
 from agent_memory.backend._reasons import with_reason
 from agent_memory.backend.helpers import Uncopied
-from agent_memory.errors import FileAlreadyExistsError, InvalidPathError, UnsupportedOperationError
+from agent_memory.errors import (
+    AgentMemoryError,
+    FileAlreadyExistsError,
+    FileOperationError,
+    InvalidPathError,
+    UnsupportedOperationError,
+)
 from agent_memory.key import MAX_SEGMENTS, RESERVED, RULES, TEMPORARY_SUFFIX
 
 Blocks: TypeAlias = Callable[[], Iterable[bytes]]
@@ -35,35 +41,23 @@ class FolderContents:
 
     Attributes:
         files: the regular files, sorted.
-        links: symbolic links, which are not followed.
-        special: pipes, sockets and devices.
-        too_deep: directories deeper than a path may be.
-        unreadable: directories that cannot be opened, with the reason.
+        others: symbolic links, which are not followed, pipes, sockets and devices, and directories that are deeper than
+            a path may be or cannot be opened; each with the error.
         empty: the number of empty directories.
         own: whether the folder contains a store's own directory, which is left out.
     """
 
     files: list[str] = field(default_factory=list)
-    links: list[str] = field(default_factory=list)
-    special: list[str] = field(default_factory=list)
-    too_deep: list[str] = field(default_factory=list)
-    unreadable: list[tuple[str, str]] = field(default_factory=list)
+    others: dict[str, AgentMemoryError] = field(default_factory=dict)
     empty: int = 0
     own: bool = False
-
-    def paths(self) -> list[str]:
-        """All paths, also those of directories that were not entered."""
-        return [*self.files, *self.links, *self.special, *self.too_deep, *(path for path, _ in self.unreadable)]
 
     def where(self, takes: Callable[[str], bool]) -> FolderContents:
         """A copy with only the paths that ``takes`` accepts."""
         return replace(
             self,
             files=[path for path in self.files if takes(path)],
-            links=[path for path in self.links if takes(path)],
-            special=[path for path in self.special if takes(path)],
-            too_deep=[path for path in self.too_deep if takes(path)],
-            unreadable=[(path, reason) for path, reason in self.unreadable if takes(path)],
+            others={path: error for path, error in self.others.items() if takes(path)},
         )
 
 
@@ -172,15 +166,15 @@ class Folder(Uncopied):
     def _add(self, directory: int, entry: os.DirEntry[str], above: str, depth: int, found: FolderContents) -> None:
         path = above + entry.name
         if entry.is_symlink():
-            found.links.append(path)
+            found.others[path] = _link_refused(path)
         elif entry.is_file(follow_symlinks=False):
             found.files.append(path)
         elif not entry.is_dir(follow_symlinks=False):
-            found.special.append(path)
+            found.others[path] = FileOperationError("not a regular file", path=path)
         elif path.lower() == RESERVED:
             found.own = True
         elif depth >= MAX_SEGMENTS:
-            found.too_deep.append(path)
+            found.others[path] = InvalidPathError(RULES["too-deep"], "too-deep", path=path)
         else:
             self._enter(directory, entry.name, path, depth, found)
 
@@ -188,7 +182,7 @@ class Folder(Uncopied):
         try:
             below = _open_directory(directory, name)
         except OSError as error:
-            found.unreadable.append((path, error.strerror or type(error).__name__))
+            found.others[path] = FileOperationError(error.strerror or type(error).__name__, path=path)
             return
         self._find(below, path + "/", depth + 1, found)
 
@@ -212,7 +206,7 @@ def _entered(directory: int, segment: str, path: str, make: bool) -> int:
         return _open_directory(directory, segment)
     except NotADirectoryError:
         if stat.S_ISLNK(os.lstat(segment, dir_fd=directory).st_mode):
-            raise link_refused(path) from None
+            raise _link_refused(path) from None
         raise FileAlreadyExistsError("a part of this path is a file, not a directory", path=path) from None
 
 
@@ -234,11 +228,11 @@ def _no_link(path: str) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno == errno.ELOOP:
-            raise link_refused(path) from None
+            raise _link_refused(path) from None
         raise
 
 
-def link_refused(path: str) -> InvalidPathError:
+def _link_refused(path: str) -> InvalidPathError:
     """The error for a symbolic link."""
     return InvalidPathError(RULES["symlink"], "symlink", path=path)
 

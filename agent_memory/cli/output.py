@@ -6,11 +6,11 @@ import json
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
@@ -176,16 +176,34 @@ def row(*facts: str) -> str:
     return "\n".join(lines)
 
 
-def draw(*drawings: RenderableType, columns: int = COLUMNS) -> None:
-    """Print tables and trees; in so many columns if there is no terminal."""
+def draw(drawing: RenderableType, columns: int = COLUMNS) -> None:
+    """Print a table or a tree; in so many columns if there is no terminal."""
     from rich.console import Console
 
     console = Console(highlight=False, markup=False, emoji=False, width=None if sys.stdout.isatty() else columns)
     with console.capture() as captured:
-        for drawing in drawings:
-            console.print(drawing, soft_wrap=False)
+        console.print(drawing, soft_wrap=False)
     # Rich does not print this itself: it would end the process if the output pipe is closed.
     click.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
+
+
+class TableRow(NamedTuple):
+    """A row of a table: its cells, and whether it shows something bad."""
+
+    cells: Sequence[str]
+    is_bad: bool = False
+
+
+def show_table(columns: Sequence[str], rows: Iterable[TableRow]) -> None:
+    """Print a table with a row of titles; a bad row is bold and red."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(*columns, box=box.SIMPLE)
+    for each in rows:
+        table.add_row(*map(Text, each.cells), style="bold red" if each.is_bad else "")
+    draw(table)
 
 
 @contextmanager

@@ -1,10 +1,11 @@
-"""Check that a store exists: a mistyped path or URL is an error, not an empty store."""
+"""Check that a store, an agent or a file exists: a mistyped name is an error, and a near name is suggested."""
 
 from __future__ import annotations
 
 import os
 import shlex
-from pathlib import Path
+from difflib import SequenceMatcher
+from pathlib import Path, PurePosixPath
 from urllib.parse import unquote_to_bytes, urlsplit
 
 import click
@@ -13,14 +14,19 @@ from agent_memory.audit.log import DIRECTORY
 from agent_memory.backend import AnyBackend
 from agent_memory.backend.helpers import STORE_RECORD
 from agent_memory.cli.inspection import first_page
+from agent_memory.cli.output import Explained
 from agent_memory.core.conversation_marks import marks_of
+from agent_memory.core.protected_names import ProtectedNames
 from agent_memory.core.receipts import receipts_of
 from agent_memory.core.versions.record import records_of
-from agent_memory.errors import AgentMemoryFileNotFoundError, FileOperationError
+from agent_memory.errors import AgentMemoryError, AgentMemoryFileNotFoundError, FileOperationError
 from agent_memory.key import AGENTS, RESERVED, Key
 from agent_memory.service import AgentMemoryService
+from agent_memory.tools._protected import KEPT
 
 _MOST_AGENTS = 5
+_NEAR_NAME = 0.75
+_MOST_NAMES = 1000
 _OF_NO_PROGRAM = (".DS_Store", ".gitignore", ".gitkeep")
 
 
@@ -87,6 +93,44 @@ def refuse_inside_a_store(root: Path) -> None:
             f"{root} exists and is no store, so another program may use it: --url selects a store; "
             f"'--url ./{root}' makes one there"
         )
+
+
+def suggested(error: AgentMemoryFileNotFoundError, backend: AnyBackend, agent: str, path: str) -> Explained | None:
+    """The error of a missing file, with the name of a file that may be meant; None if there is no near name."""
+    near = _near_name(backend, agent, path)
+    return Explained(error, f"did you mean {near!r}?", {"suggestion": near}) if near else None
+
+
+def _near_name(backend: AnyBackend, agent: str, path: str) -> str | None:
+    """The path of the file, or else of the directory, with the nearest name in the directory of a missing path.
+
+    Hidden files and the files of a conversation are never suggested. Only the first 1,000 names of the directory
+    are compared. None if there is no near name, or if the directory cannot be listed.
+    """
+    try:
+        missing = Key.agent(agent).join(path)
+        page = first_page(backend, missing.parent, limit=_MOST_NAMES)
+    except AgentMemoryError:
+        return None
+    if missing in page.directories or any(entry.key == missing for entry in page.entries):
+        return None  # the name is right, and a version of it is missing
+    hidden = ProtectedNames(map(Key.agent(agent).join, KEPT), readable=False)
+    for keys in ([entry.key for entry in page.entries], page.directories):
+        names = {key.name: key for key in keys if not key.name.startswith(".") and not hidden.holds(key)}
+        nearness = {name: SequenceMatcher(None, *_stems(missing.name, name)).ratio() for name in names}
+        best = max(nearness, key=nearness.__getitem__, default=None)
+        if best and nearness[best] >= _NEAR_NAME:
+            return names[best].relative_to(Key.agent(agent)).path
+    return None
+
+
+def _stems(one: str, other: str) -> tuple[str, str]:
+    """Two names without case, and without an ending that they share: it would make short names alike."""
+    one, other = one.casefold(), other.casefold()
+    ending = PurePosixPath(one).suffix
+    if ending and ending == PurePosixPath(other).suffix:
+        return one.removesuffix(ending), other.removesuffix(ending)
+    return one, other
 
 
 def _has_only_directories(path: Path) -> bool:

@@ -1,18 +1,19 @@
-"""Probes of a store's real behaviour, in a scratch prefix of this package's own area."""
+"""Probes of a store's real behaviour, in a scratch prefix of this package's own area: its promises and its limits."""
 
 from __future__ import annotations
 
+import json
 import secrets
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Final, Literal, TypeVar
+from typing import Final, Literal, NamedTuple
 
 from agent_memory.backend import ABSENT, ANY, AnyBackend, ETag, ReadWhen, WriteWhen
-from agent_memory.cli.inspection import pages
 from agent_memory.core import part_flows, tree_flows
 from agent_memory.core.blocking import BlockingStore
 from agent_memory.core.flows import as_another_process, erases
@@ -24,23 +25,31 @@ from agent_memory.errors import (
     UnsupportedOperationError,
 )
 from agent_memory.key import Key
+from agent_memory.object_store import ObjectStoreBackend
+from agent_memory.registry import open_backend
 
-T = TypeVar("T")
-Seen = Literal["yes", "no", "refused", "failed"]
+Seen = Literal["yes", "no", "refused", "failed", "not tried"]
 _RACERS: Final = 8
 _LIMITED_RACERS: Final = 2
 _READERS: Final = 4
+_FIRST: Final = b"racer 0"
+"""The text of the first racer."""
 _DELETIONS: Final = 3
 """How many deletions race in a round: a server that is not atomic lets a deletion and a write through less often."""
 _OF_DELETION: Final = 3
 """The racers of a deletion: with more writers, one of them is mostly done before the deletion is sent."""
 _SECONDS_OF_REPLACING: Final = 0.3
 """Seconds per round in which a file is replaced while readers read it."""
+_WRITES: Final = 2
+_SLOW: Final = 2.0
+"""Writes a second of one file below which the rate is a limit: some services allow one."""
+_EDITS: Final = 50
+_OTHER_SECONDS: Final = 30
+_COUNTED: Final = "counted.md"
 _LOST = (FileAlreadyExistsError, ConflictError)
 
 
-@dataclass(frozen=True)
-class Sight:
+class Sight(NamedTuple):
     """The result of a probe: promise kept, not kept, operation refused, or storage failed; ``detail`` explains it."""
 
     seen: Seen
@@ -92,9 +101,8 @@ class ScratchTree:
 
     def names(self) -> set[str]:
         """The names of all files in the scratch prefix."""
-        return {
-            entry.key.relative_to(self.top).path for page in pages(self._backend, self.top) for entry in page.entries
-        }
+        entries = self._store.run(tree_flows.list_all, self.top).entries
+        return {entry.key.relative_to(self.top).path for entry in entries}
 
     def clear(self) -> None:
         """Remove all files, and what the storage keeps of them."""
@@ -180,13 +188,13 @@ def atomic_create(scratch: ScratchTree, rounds: int) -> Sight:
     for number in range(rounds):
         name = f"created-{number}.md"
 
-        def create(racer: int, name: str = name) -> None:
-            racers[racer].write(name, _text(racer), when=ABSENT)
+        def create(racer: ScratchTree, text: bytes, name: str = name) -> None:
+            racer.write(name, text, when=ABSENT)
 
-        winners = _race(create, len(racers))
+        winners = _race(racers, create)
         if len(winners) != 1:
             return Sight("no", f"{len(winners)} of {len(racers)} racing creators won")
-        if scratch.read(name) != _text(winners[0]):
+        if scratch.read(name) != winners[0]:
             return Sight("no", "a creator that lost wrote nevertheless")
     return Sight("yes", f"one winner of {len(racers)}, {rounds} times")
 
@@ -200,11 +208,11 @@ def compare_and_swap(scratch: ScratchTree, rounds: int) -> Sight:
         return Sight("no", "a write with a stale etag went through")
     for _ in range(rounds):
 
-        def swap(racer: int, etag: ETag = etag) -> None:
-            racers[racer].write("swapped.md", _text(racer), when=etag)
+        def swap(racer: ScratchTree, text: bytes, etag: ETag = etag) -> None:
+            racer.write("swapped.md", text, when=etag)
 
-        winners = _race(swap, len(racers))
-        if len(winners) != 1 or scratch.read("swapped.md") != _text(winners[0]):
+        winners = _race(racers, swap)
+        if len(winners) != 1 or scratch.read("swapped.md") != winners[0]:
             return Sight("no", f"{len(winners)} of {len(racers)} racing writers with one etag won")
         etag = scratch.write("swapped.md", b"again")
     scratch.delete("swapped.md")
@@ -225,15 +233,15 @@ def conditional_delete(scratch: ScratchTree, rounds: int) -> Sight:
     for _ in range(races):
         etag = scratch.write("deleted.md", b"again")
 
-        def change(racer: int, etag: ETag = etag) -> None:
-            if racer:
-                racers[racer].read("deleted.md")  # takes as long as the request that a deletion sends first
-                racers[racer].write("deleted.md", _text(racer), when=etag)
+        def change(racer: ScratchTree, text: bytes, etag: ETag = etag) -> None:
+            if text == _FIRST:
+                racer.delete("deleted.md", when=etag)
             else:
-                racers[racer].delete("deleted.md", when=etag)
+                racer.read("deleted.md")  # takes as long as the request that a deletion sends first
+                racer.write("deleted.md", text, when=etag)
 
-        winners = _race(change, len(racers))
-        if 0 in winners and len(winners) > 1:
+        winners = _race(racers, change)
+        if _FIRST in winners and len(winners) > 1:
             return Sight("no", "a delete and a write that raced on one etag both won")
     return Sight("yes", f"a stale etag refused; no delete won beside a write, {races} times")
 
@@ -289,25 +297,22 @@ PROBES: Final[dict[str, Probe]] = {
 """A probe for each promise of `Capabilities` that can be tested; durability needs a crash."""
 
 
-def _text(racer: int) -> bytes:
-    return f"racer {racer}".encode()
-
-
-def _race(attempt: Callable[[int], None], racers: int) -> list[int]:
-    """Start all racers at once; returns the winners.
+def _race(racers: Sequence[ScratchTree], attempt: Callable[[ScratchTree, bytes], object]) -> list[bytes]:
+    """Start all racers at once, each with a text of its own, the first with `_FIRST`; returns the winners' texts.
 
     Raises:
         AgentMemoryError: a racer failed with another error than a lost race.
     """
-    start = threading.Barrier(racers)
+    start = threading.Barrier(len(racers))
+    texts = [b"racer %d" % number for number in range(len(racers))]
 
-    def run(racer: int) -> bool:
+    def run(racer: ScratchTree, text: bytes) -> bool:
         start.wait()
-        return not _refused(lambda: attempt(racer))
+        return not _refused(lambda: attempt(racer, text))
 
-    with ThreadPoolExecutor(racers) as pool:
+    with ThreadPoolExecutor(len(racers)) as pool:
         try:
-            return [racer for racer, won in enumerate(pool.map(run, range(racers))) if won]
+            return [text for text, won in zip(texts, pool.map(run, racers, texts), strict=True) if won]
         except BaseException:
             start.abort()  # after an interrupt the barrier never fills, so release the waiting racers
             raise
@@ -319,3 +324,113 @@ def _refused(attempt: Callable[[], object]) -> bool:
     except _LOST:
         return True
     return False
+
+
+def limits(backend: AnyBackend, top: Key) -> list[str]:
+    """Try `forget` and an append to a large file, below a scratch key; return what is limited."""
+    found: list[str] = []
+    for tried in (_of_forget, _of_large_appends):
+        try:
+            limit = tried(backend, top)
+        except AgentMemoryError:  # the probes of promises tell what fails
+            continue
+        found += [limit] if limit else []
+    return found
+
+
+def _of_forget(backend: AnyBackend, top: Key) -> str | None:
+    store, key = BlockingStore(backend), top.join("forgotten.md")
+    store.write(key, b"x")
+    try:
+        effect = store.run(tree_flows.forget, key)
+    except AgentMemoryError as error:
+        return f"forget does not work: {str(error).rpartition(f'{key.path!r}: ')[2]}"
+    if effect.versions_searched:
+        return None
+    return "the server has no versions: forget and redact delete plainly and look for no earlier versions"
+
+
+def _of_large_appends(backend: AnyBackend, top: Key) -> str | None:
+    if not isinstance(backend, ObjectStoreBackend):
+        return None
+    if BlockingStore(backend).call(backend.appends_in_parts, top.join("large.log")):
+        return None
+    return (
+        f"a file over {backend.max_bytes:,} bytes takes no appends: the server or the engine does not copy parts of a"
+        " file on a precondition, so an append sends the whole file"
+    )
+
+
+def limited_rate(backend: AnyBackend, top: Key) -> float | None:
+    """The writes a second of one file, if the server limits them: it takes writes of several files faster.
+
+    None also if the writes fail, because the probes of promises tell this.
+    """
+    if not isinstance(backend, ObjectStoreBackend):
+        return None
+    store, keys = BlockingStore(backend), [top.join(f"rate-{number}.md") for number in range(_WRITES + 1)]
+
+    def seconds(written: Sequence[Key]) -> float:
+        began = time.monotonic()
+        for number, key in enumerate(written):
+            store.write(key, b"%d" % number)
+        return max(time.monotonic() - began, 1e-9)
+
+    try:
+        store.write(keys[0], b"x")
+        several, one = seconds(keys[1:]), seconds(keys[:1] * _WRITES)
+    except AgentMemoryError:
+        return None
+    rate = _WRITES / one
+    return rate if rate < _SLOW and one > 2 * several else None
+
+
+def tried_in_two_processes(backend: AnyBackend, url: str, options: Mapping[str, object]) -> Sight:
+    """Let this process and another one count up a number in one file; each edit must add one."""
+    scratch = ScratchTree(backend)
+    facts = {"url": url, "options": options, "directory": scratch.top.path}
+    try:
+        scratch.write(_COUNTED, b"0")
+        command = [sys.executable, "-P", "-m", __name__]  # without modules of the current directory
+        with subprocess.Popen(  # noqa: S603 - this interpreter
+            command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        ) as other:
+            try:
+                assert other.stdin  # noqa: S101
+                other.stdin.write(json.dumps(facts).encode())
+                other.stdin.close()
+                own = _edits_while(other, scratch)
+                failed = other.wait(_OTHER_SECONDS) != 0
+            finally:
+                other.kill()
+        counted = int(scratch.read(_COUNTED) or b"0")
+    except (AgentMemoryError, OSError, ValueError, subprocess.SubprocessError) as error:
+        return Sight("failed", f"two processes could not be tried: {type(error).__name__}")
+    finally:
+        with suppress(AgentMemoryError):
+            scratch.clear()
+    if failed:
+        return Sight("failed", "two processes could not be tried: the other one failed")
+    if lost := own + _EDITS - counted:
+        return Sight("no", f"two processes lost {lost} of {own + _EDITS} edits")
+    return Sight("yes", f"two processes lost none of {own + _EDITS} edits")
+
+
+def _edits_while(other: subprocess.Popen[bytes], scratch: ScratchTree) -> int:
+    """Edit until the other process has ended; returns the number of edits."""
+    edits = 0
+    while other.poll() is None and edits < _EDITS * _EDITS:
+        scratch.add_one(_COUNTED)
+        edits += 1
+    return edits
+
+
+def _main() -> None:
+    facts = json.load(sys.stdin)
+    scratch = ScratchTree(open_backend(facts["url"], facts["options"]), Key.internal(facts["directory"]))
+    for _ in range(_EDITS):
+        scratch.add_one(_COUNTED)
+
+
+if __name__ == "__main__":
+    _main()

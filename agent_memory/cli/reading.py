@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from agent_memory.backend import Entry
-from agent_memory.cli.arguments import memory_path
+from agent_memory.cli.arguments import max_results_option, memory_path
 from agent_memory.cli.files import ContentCommand
 from agent_memory.cli.output import COLUMNS, Exit, counted, draw, iso_moment, moment, note, printable, row, show_json
 from agent_memory.cli.presence import without_files
-from agent_memory.cli.settings import Access, Command, OpenStore, Settings, pass_settings
+from agent_memory.cli.settings import Access, Command, Settings, pass_settings
 from agent_memory.key.patterns import require_possible
 from agent_memory.key.quoting import field
 from agent_memory.memory import AgentMemory
@@ -38,14 +38,12 @@ _WIDE = 10_000
 @pass_settings
 def ls(settings: Settings, path: str, recursive: bool) -> None:
     """List a directory: size in bytes, modification time, path."""
-    with settings.store(Access.READ, settings.agent) as store:
-        entries = below(store.service.agent(settings.agent), path, recursive)
-        mention_no_files(settings, store, entries)
+    entries = _entries(settings, path, recursive)
     if settings.json:
         show_json({"entries": [_document(entry) for entry in entries], "skipped": settings.skipped.count})
         return
     _print_lines(entries)
-    mention_skipped(settings)
+    _mention_skipped(settings)
 
 
 @click.command(cls=Command)
@@ -53,9 +51,7 @@ def ls(settings: Settings, path: str, recursive: bool) -> None:
 @pass_settings
 def tree(settings: Settings, path: str) -> None:
     """Draw a directory and everything below it."""
-    with settings.store(Access.READ, settings.agent) as store:
-        entries = below(store.service.agent(settings.agent), path, recursive=True)
-        mention_no_files(settings, store, entries)
+    entries = _entries(settings, path, recursive=True)
     size = sum(entry.size for entry in entries)
     if settings.json:
         found = [_document(entry) for entry in entries]
@@ -63,7 +59,7 @@ def tree(settings: Settings, path: str) -> None:
         return
     draw(_drawn(settings.agent, entries), columns=_WIDE)
     click.echo(f"{counted(len(entries), 'file')}, {counted(size, 'byte')}")
-    mention_skipped(settings)
+    _mention_skipped(settings)
 
 
 @click.command(cls=Command)
@@ -77,10 +73,19 @@ def agents(settings: Settings) -> None:
         return
     for agent in found:
         click.echo(agent)
-    mention_skipped(settings)
+    _mention_skipped(settings)
 
 
-def below(memory: AgentMemory, path: str, recursive: bool = False) -> Sequence[Entry]:
+def _entries(settings: Settings, path: str, recursive: bool) -> Sequence[Entry]:
+    """The entries below a directory, with a note if there are none because the agent has no files at all."""
+    with settings.store(Access.READ, settings.agent) as store:
+        found = _below(store.service.agent(settings.agent), path, recursive)
+        if not (found or settings.json or settings.skipped.count):
+            note(without_files(store.service, store.backend, settings.agent))
+    return found
+
+
+def _below(memory: AgentMemory, path: str, recursive: bool = False) -> Sequence[Entry]:
     """The entries below a directory, or the file itself. A missing path is an error; an empty memory is not."""
     entries = memory.list(path, recursive=recursive)
     if entries or not path.strip("./"):
@@ -123,13 +128,7 @@ def _drawn(name: str, entries: Sequence[Entry]) -> Tree:
     return top
 
 
-def mention_no_files(settings: Settings, store: OpenStore, found: Sequence[object]) -> None:
-    """If nothing was found, print a note that the agent has no files at all."""
-    if not (found or settings.json or settings.skipped.count):
-        note(without_files(store.service, store.backend, settings.agent))
-
-
-def mention_skipped(settings: Settings) -> None:
+def _mention_skipped(settings: Settings) -> None:
     """Print a note with the number of names that listings left out."""
     if count := settings.skipped.count:
         note(f"{counted(count, 'name')} in storage left out: not a valid path, or no access; doctor counts them")
@@ -211,7 +210,7 @@ def _show_as_tool(settings: Settings, path: str, lines: list[int] | None) -> Non
         show_json({"path": given, "output": result.output, "skipped": settings.skipped.count})
         return
     click.echo(printable(result.output))
-    mention_skipped(settings)
+    _mention_skipped(settings)
 
 
 def _named(path: str) -> tuple[str, str]:
@@ -244,13 +243,7 @@ def _fail(memory: AgentMemory, name: str, answer: str) -> None:
     metavar="N",
     help="Lines to show around each match.",
 )
-@click.option(
-    "--max-results",
-    type=click.IntRange(1, MAX_RESULTS),
-    default=RESULTS,
-    metavar="N",
-    help=f"Maximum of matching lines, 1 to {MAX_RESULTS}.  [default: {RESULTS}]",
-)
+@max_results_option("Maximum of matching lines", RESULTS, MAX_RESULTS)
 @pass_settings
 def search(settings: Settings, query: str, path: str, glob: str | None, context: int, max_results: int) -> None:
     """Print the lines that contain a text, ignoring case.
@@ -266,7 +259,7 @@ def search(settings: Settings, query: str, path: str, glob: str | None, context:
         found = searching.search(query, path, glob=glob, context=context, max_results=max_results)
         skipped = settings.skipped.count
         if not found.matches:
-            below(memory, path)  # a missing path is an error, but no match is not
+            _below(memory, path)  # a missing path is an error, but no match is not
         settings.skipped.count = skipped  # not counted twice
     if settings.json:
         facts = {"more": found.more, "skipped": settings.skipped.count}
@@ -284,4 +277,4 @@ def _print(settings: Settings, found: SearchResult) -> None:
         note(f"there are more matches than these {len(found.matches)}; narrow the search, or raise --max-results")
     for path, reason in found.left_out:
         note(f"left out {field(path)}: {reason}")
-    mention_skipped(settings)
+    _mention_skipped(settings)

@@ -5,25 +5,26 @@ from __future__ import annotations
 import getpass
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from difflib import SequenceMatcher
 from enum import Enum
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import click
 
 from agent_memory._json import parse_json
 from agent_memory.backend import AnyBackend
-from agent_memory.cli import completing
-from agent_memory.cli.auditing import recording
-from agent_memory.cli.output import Explained, printable
-from agent_memory.cli.presence import refuse_inside_a_store, require_agent, require_store
-from agent_memory.cli.suggesting import SuggestingGroup, near_name
+from agent_memory.cli.arguments import complete_agents
+from agent_memory.cli.auditing import ChangeRecorder
+from agent_memory.cli.output import printable, show_json
+from agent_memory.cli.presence import refuse_inside_a_store, require_agent, require_store, suggested
 from agent_memory.errors import AgentMemoryError, AgentMemoryFileNotFoundError
 from agent_memory.hookspecs import Operation, Outcome, hookimpl
 from agent_memory.memory import AgentMemory
+from agent_memory.plugins.audit import AuditPlugin
 from agent_memory.plugins.checkpoints import CheckpointFile
 from agent_memory.plugins.configuration import (
     CHECKPOINT_FILE,
@@ -40,6 +41,17 @@ DEFAULT_URL = "./.agent-memory"
 DEFAULT_AGENT = "default"
 NO_AUDIT_VARIABLE = "AGENT_MEMORY_NO_AUDIT"
 OPTIONS_VARIABLE = "AGENT_MEMORY_STORAGE_OPTIONS"
+READING: Final = frozenset(
+    {
+        "agents", "audit", "audit blame", "audit show", "audit verify", "connect", "conversation",
+        "conversation search", "conversation show", "diff", "ls", "plugins", "read", "s3-policy", "search",
+        "tree", "versions",
+    }
+)  # fmt: skip
+"""The commands that change nothing as they stand. Of a mistyped one no changing command is suggested."""
+_NEAR: Final = 0.6
+_SURELY_NEAR: Final = 0.7
+_ALMOST_THE_SAME: Final = 0.85
 
 
 class SkippedNames:
@@ -74,12 +86,23 @@ class Access(Enum):
 
 
 @contextmanager
-def _usage_errors() -> Iterator[None]:
-    """Report a wrong configuration as a wrong use of the command."""
+def usage_errors() -> Iterator[None]:
+    """Report a wrong value, for example of a configuration, as a wrong use of the command."""
     try:
         yield
     except ValueError as error:
         raise click.UsageError(str(error)) from error
+
+
+@contextmanager
+def opening_errors() -> Iterator[None]:
+    """Report an invalid URL or option of a store as a wrong use of the command."""
+    try:
+        yield
+    except AgentMemoryError:
+        raise
+    except (TypeError, ValueError) as error:
+        raise click.UsageError(f"the store does not open: {error}") from error
 
 
 @dataclass
@@ -134,25 +157,29 @@ class Settings:
             try:
                 yield store
             except AgentMemoryFileNotFoundError as error:
-                near = near_name(store.backend, agent, error.path) if agent and error.path else None
-                if near is None:
+                suggestion = suggested(error, store.backend, agent, error.path) if agent and error.path else None
+                if suggestion is None:
                     raise
-                raise suggesting(error, near) from error
+                raise suggestion from error
 
     @contextmanager
     def recorded(self, url: str, options: Mapping[str, object], access: Access) -> Iterator[list[object]]:
-        """The plugins for a store: the configured plugins, and the recorder of changes."""
-        wanted = access is not Access.READ and not self.no_audit
-        with (
-            self.configured() as configured,
-            recording(url, options, configured, self.checkpoints(), wanted=wanted) as plugins,
-        ):
-            yield plugins
+        """The plugins for a store: the configured ones, and a recorder of changes if none of them is an audit log."""
+        with self.configured() as plugins:
+            has_log = any(isinstance(plugin, AuditPlugin) for plugin in plugins)
+            if access is Access.READ or self.no_audit or has_log:
+                yield plugins
+                return
+            recorder = ChangeRecorder(url, options, self.checkpoints())
+            try:
+                yield [*plugins, recorder]
+            finally:
+                recorder.close()
 
     @contextmanager
     def configured(self) -> Iterator[list[object]]:
         """The plugins that ``--config`` and the environment enable; afterwards those without a service are closed."""
-        with _usage_errors():
+        with usage_errors():
             tables = configuration(self.config)
             if "audit" not in tables:
                 tables.pop(CHECKPOINT_FILE, None)
@@ -164,7 +191,7 @@ class Settings:
 
     def checkpoints(self) -> CheckpointFile | None:
         """A receiver for the checkpoints of a log that the configuration does not enable, if it names a file."""
-        with _usage_errors():
+        with usage_errors():
             return checkpoint_file(configuration(self.config))
 
     @contextmanager
@@ -172,6 +199,13 @@ class Settings:
         """Open the memory of ``--agent``; raises as `store` does."""
         with self.store(access, self.agent) as store:
             yield store.service.agent(self.agent)
+
+    def show(self, document: Mapping[str, Any], text: str) -> None:
+        """Print a result: the document with ``--json``, otherwise the text."""
+        if self.json:
+            show_json(document)
+        else:
+            click.echo(printable(text))
 
     def storage_options(self) -> dict[str, object]:
         """The options of the store of ``--url``.
@@ -197,23 +231,14 @@ def open_store(
         click.UsageError: the URL or an option is invalid.
         AgentMemoryError: the store cannot be opened.
     """
-    try:
+    with opening_errors():
         backend = open_backend(url, options)
         actor = settings.actor or login_name()
         used = [*plugins]
         service = AgentMemoryService(backend, plugins=[settings.skipped, *used], actor=actor)
         settings.in_services += used
-    except AgentMemoryError:
-        raise
-    except (TypeError, ValueError) as error:
-        raise click.UsageError(f"the store does not open: {error}") from error
     with service:
         yield OpenStore(service, backend)
-
-
-def suggesting(error: AgentMemoryError, near: str) -> Explained:
-    """The error of a missing file, with the name of a file that may be meant."""
-    return Explained(error, f"did you mean {near!r}?", {"suggestion": near})
 
 
 def login_name() -> str | None:
@@ -244,6 +269,39 @@ def key_value(text: str) -> tuple[str, object]:
         return key, parse_json(value)
     except ValueError:
         return key, value
+
+
+class SuggestingGroup(click.Group):
+    """A group that suggests a command for an unknown one."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if self.get_command(ctx, name) is None and not name.startswith("-") and not ctx.resilient_parsing:
+            near = near_command(name, self.list_commands(ctx), ctx.command_path.split()[1:])
+            hint = f": did you mean {near}?" if near else ""
+            raise click.UsageError(f"No such command {name!r}{hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+def near_command(word: str, commands: Collection[str], above: Collection[str] = ()) -> str | None:
+    """The command that was probably meant; a changing one only if it is almost the same and no reading one is near.
+
+    Args:
+        word: the unknown command.
+        commands: the commands of its group.
+        above: the names of the groups above, without the program.
+    """
+    nearness = {name: (SequenceMatcher(None, word, name).ratio(), name[:1] == word[:1]) for name in sorted(commands)}
+    reading = [name for name in nearness if " ".join([*above, name]) in READING]
+    best = max(reading, key=nearness.__getitem__, default=None)
+    if best and nearness[best][0] >= _SURELY_NEAR:
+        return best
+    changing = max((name for name in nearness if name not in reading), key=nearness.__getitem__, default=None)
+    if changing and nearness[changing][0] >= _ALMOST_THE_SAME:
+        return changing
+    return best if best and nearness[best][0] >= _NEAR else None
 
 
 class Command(click.Command):
@@ -277,7 +335,7 @@ def global_options(*, again: bool) -> list[click.Parameter]:
     return [
         option("--url", "chosen_url", envvar=None if again else "AGENT_MEMORY_URL", show_envvar=not again,
                help=f"Path or URL of the store.  [default: {DEFAULT_URL}]"),
-        option("--agent", "chosen_agent", shell_complete=completing.agents,
+        option("--agent", "chosen_agent", shell_complete=complete_agents,
                help=f"The agent that owns the memory.  [default: {DEFAULT_AGENT}]"),
         option("--actor", help="The actor in the audit log.  [default: the user of this host]"),
         option("--config", metavar="FILE", envvar=None if again else CONFIG_VARIABLE, show_envvar=not again,
@@ -315,9 +373,13 @@ class _OneLine(logging.Formatter):
 
 def failures_shown() -> logging.Handler:
     """A handler that shows failures which do not stop a command: an observer without a record, a retried request."""
+    return _handler(_is_shown)
+
+
+def _handler(shows: Callable[[logging.LogRecord], bool]) -> logging.Handler:
     handler = logging.StreamHandler()
     handler.setFormatter(_OneLine())
-    handler.addFilter(_is_shown)
+    handler.addFilter(shows)
     return handler
 
 
@@ -329,9 +391,7 @@ def _is_shown(record: logging.LogRecord) -> bool:
 
 @contextmanager
 def _log_shown() -> Iterator[None]:
-    handler = logging.StreamHandler()
-    handler.setFormatter(_OneLine())
-    handler.addFilter(lambda record: not _is_shown(record))  # the other handler shows those
+    handler = _handler(lambda record: not _is_shown(record))  # the other handler shows those
     with log_to(handler, logging.getLogger("agent_memory"), logging.INFO):
         yield
 

@@ -1,30 +1,36 @@
-"""The commands import, export and transfer: they transfer many files, rename none, and report each omitted file."""
+"""The command transfer, and the transfer of many files between two opened ends, several at a time.
+
+Each file that could not be transferred is reported. An end is the memory of an agent, or a folder of this host: one
+function reads a file of it, another one writes it.
+"""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import click
 
-from agent_memory.cli.folder import Blocks, Folder
+from agent_memory.backend import ABSENT, ANY
+from agent_memory.cli.folder import BLOCK, Blocks
 from agent_memory.cli.inspection import agents_of
-from agent_memory.cli.leaving_out import (
-    Sieve,
-    ignored_by_git,
-    in_form_c,
-    named_once,
-    not_imported,
-    note_exported,
-    notes_of,
+from agent_memory.cli.output import (
+    Exit,
+    code_of,
+    counted,
+    document_of,
+    message_of,
+    note,
+    printable,
+    progress,
+    show_json,
 )
-from agent_memory.cli.output import counted
-from agent_memory.cli.presence import local_root, require_agent, require_store
+from agent_memory.cli.presence import lists_everything, local_root, require_agent, require_store
 from agent_memory.cli.settings import (
     Access,
     Command,
@@ -35,187 +41,263 @@ from agent_memory.cli.settings import (
     open_store,
     pass_settings,
 )
-from agent_memory.cli.transferring import (
-    Put,
-    Target,
-    TransferResult,
-    Untransferred,
-    failure,
-    finish,
-    read_file,
-    transfer_all,
-    unnameable,
-)
 from agent_memory.core.one_file import fails_alone
-from agent_memory.errors import AgentMemoryError, FileAlreadyExistsError, InvalidAgentIdError
-from agent_memory.key import RESERVED, Key
+from agent_memory.errors import (
+    AgentMemoryError,
+    FileAlreadyExistsError,
+    FileOperationError,
+    InvalidAgentIdError,
+    InvalidPathError,
+)
+from agent_memory.key import Key
 from agent_memory.memory import AgentMemory
+from agent_memory.reading.reader import Reader
+from agent_memory.runtime.run import step
 from agent_memory.service import AgentMemoryService
 
+Put: TypeAlias = Callable[[int, Blocks], bool]
+"""Takes the size and the content of a file; False if the other end has the same content."""
 F = TypeVar("F", bound=Callable[..., Any])
+_AT_ONCE = 8
+_MOST_FAILURES = 20
+_MOST_LINES = 100
+_LARGE = 5 << 20
+_REFUSALS: Final = (Exit.UNSUPPORTED, Exit.REFUSED, Exit.CONFLICT)
+"""The exit codes of files that the storage did not fail on, by precedence."""
 
 
-def with_overwrite(command: F) -> F:
-    return click.option("--overwrite", is_flag=True, help="Replace files that have other content.")(command)
-
-
-def with_dry_run(command: F) -> F:
-    help_ = "Write nothing, and ask no plugin whether it may be written; print the files that would be written."
-    return click.option("--dry-run", is_flag=True, help=help_)(command)
-
-
-@click.command("import", cls=Command)
-@click.argument("directory")
-@with_overwrite
-@click.option("--all", "everything", is_flag=True, help="Import .git, .env, .env.*, .DS_Store and the like too.")
-@click.option(
-    "--exclude",
-    "patterns",
-    multiple=True,
-    metavar="PATTERN",
-    help='Leave out files and directories with this name, or with this path if it has a "/"; may be repeated.',
+overwrite_option = click.option("--overwrite", is_flag=True, help="Replace files that have other content.")
+dry_run_option = click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Write nothing, and ask no plugin whether it may be written; print the files that would be written.",
 )
-@click.option("--gitignore", is_flag=True, help="Leave out files that the .gitignore files in DIRECTORY ignore.")
-@with_dry_run
-@pass_settings
-def import_(
-    settings: Settings,
-    directory: str,
-    overwrite: bool,
-    everything: bool,
-    patterns: tuple[str, ...],
-    gitignore: bool,
-    dry_run: bool,
-) -> None:
-    """Copy a folder of this host into the memory.
 
-    Files that exist with the same content are not written again. A file with an invalid name is left out and reported
-    with a suggestion; a name in Unicode form D, as macOS writes it, is stored in form C. Symbolic links are not
-    followed. A repository (.git), credentials (.env, .env.*, but not .env.example) and the files of desktops
-    (.DS_Store, ._*, Thumbs.db, desktop.ini) are left out and printed, unless export wrote them to this folder.
+
+@dataclass(frozen=True)
+class Untransferred:
+    """A file that was not transferred, and the error."""
+
+    path: str
+    error: Exception
+
+    @property
+    def code(self) -> Exit:
+        """The exit code of the error."""
+        return code_of(self.error)
+
+    def document(self) -> dict[str, Any]:
+        """The path and the error as a JSON object."""
+        return {"path": self.path, **document_of(self.error)}
+
+
+@dataclass
+class TransferResult:
+    """The result of a transfer of many files.
+
+    Attributes:
+        written: the files that were written, or in a dry run would be.
+        equal: the number of files that existed with the same content.
+        left: the files that were not transferred.
+        left_out: the paths that an option, or its absence, leaves out, each with that option.
+        untried: the number of files that were not tried, after too many failures.
+        notes: further messages for the user.
     """
-    settings.no_audit |= dry_run
-    with settings.store(Access.MAKE) as store, _folder(directory, make=False) as folder:
-        found = folder.find()
-        ignored = ignored_by_git(directory, found.paths()) if gitignore else frozenset()
-        sieve = Sieve(folder, everything=everything, patterns=patterns, ignored=ignored)
-        found = found.where(sieve.takes)
-        memory = store.service.agent(settings.agent)
-        target = Target(memory, overwrite=overwrite, dry_run=dry_run)
-        files, twins = named_once(found.files)
 
-        def read(path: str, put: Put) -> bool:
-            with folder.reading(path) as (size, blocks):
-                return put(size, blocks)
+    written: list[str] = field(default_factory=list)
+    equal: int = 0
+    left: list[Untransferred] = field(default_factory=list)
+    untried: int = 0
+    left_out: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
-        def write(path: str, size: int, blocks: Blocks) -> bool:
-            return target.put(in_form_c(path), size, blocks)
-
-        result = transfer_all("Importing", files, read, write)
-    composed = sum(path != in_form_c(path) for path in result.written)
-    result.written = [in_form_c(path) for path in result.written]
-    result.left += [*twins, *not_imported(found)]
-    if composed:
-        result.notes.append(f"{counted(composed, 'name')} in Unicode form D, as macOS writes it, stored in form C")
-    result.notes += notes_of(found, sieve)
-    result.left_out = sieve.left_out
-    finish(settings, "would import" if dry_run else "imported", result, dry_run=dry_run)
+    @property
+    def code(self) -> Exit:
+        """The exit code: that of a failure, else of what the store does not support, of a refusal, of a difference."""
+        codes = {each.code for each in self.left}
+        if not codes <= {*_REFUSALS}:
+            return Exit.FAILED
+        return next((code for code in _REFUSALS if code in codes), Exit.OK)
 
 
-@click.command(cls=Command)
-@click.argument("directory")
-@with_overwrite
-@pass_settings
-def export(settings: Settings, directory: str, overwrite: bool) -> None:
-    """Copy the memory into a folder of this host.
+def transfer_all(
+    title: str, names: Sequence[str], read: Callable[[str, Put], bool], write: Callable[[str, int, Blocks], bool]
+) -> TransferResult:
+    """Transfer files: ``read`` passes the size and the content of a file on, and ``write`` stores them.
 
-    DIRECTORY is created if it is missing. Files that exist with the same content are not written again. Nothing is
-    written outside DIRECTORY or through a symbolic link.
+    After 20 failures of the storage that are not about one file, the remaining files are not tried.
+
+    Raises:
+        UnsupportedOperationError: no file was transferred, because the store supports this for none of them.
     """
-    _refuse_own_store(settings.url, directory)
-    with _existing_agent(settings) as memory, _folder(directory, make=True) as folder:
-        paths, doubled = _apart(folder, [entry.path for entry in memory.list()])
-        write = partial(folder.put, overwrite=overwrite)
-        result = transfer_all("Exporting", paths, partial(read_file, memory), write)
-        result.left += doubled
-        left = {each.path for each in result.left}
-        if not result.untried:
-            note_exported(folder, [path for path in paths if path not in left])
-    result.left += unnameable(settings)
-    finish(settings, "exported", result)
+    result = TransferResult()
+    failed: list[str] = []
+
+    def attempt(name: str) -> bool | Untransferred | None:
+        if len(failed) >= _MOST_FAILURES:
+            return None
+        try:
+            return read(name, partial(write, name))
+        except (AgentMemoryError, OSError) as error:
+            if code_of(error) is Exit.FAILED and not fails_alone(error):
+                failed.append(name)
+            return Untransferred(name, error)
+
+    with ThreadPoolExecutor(_AT_ONCE, "agent-memory-transfer") as pool, progress(title, len(names)) as advance:
+        try:
+            for name, outcome in zip(names, pool.map(attempt, names), strict=True):
+                _account(result, name, outcome)
+                advance()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    if {each.code for each in result.left} == {Exit.UNSUPPORTED} and not (result.written or result.equal):
+        raise result.left[0].error
+    return result
 
 
-@contextmanager
-def _existing_agent(settings: Settings) -> Iterator[AgentMemory]:
-    """The memory to read; raises as `require_agent`, so that a mistyped agent makes no folder."""
-    with settings.store(Access.READ) as store:
-        require_agent(store.service, store.backend, settings.url, settings.agent)
-        yield store.service.agent(settings.agent)
+def _account(result: TransferResult, name: str, outcome: bool | Untransferred | None) -> None:
+    if outcome is None:
+        result.untried += 1
+    elif isinstance(outcome, Untransferred):
+        result.left.append(outcome)
+    elif outcome:
+        result.written.append(name)
+    else:
+        result.equal += 1
 
 
-def _refuse_own_store(url: str, directory: str) -> None:
-    """Refuse to write past the store into its own files: of another agent, or of the package."""
-    if (root := local_root(url)) is None:
-        return
-    folder = Path(directory).resolve()
-    agents = Key.agent("any").storage.partition("/")[0]
-    if any(folder.is_relative_to(root.resolve() / name) for name in (agents, RESERVED)):
-        raise click.ClickException("the folder is inside the store itself; choose another one")
+def read_file(memory: AgentMemory, path: str, put: Put) -> bool:
+    """Pass on a file of a memory, in blocks of one version of the file."""
+
+    async def passed_on(reader: Reader) -> bool:
+        first = await reader.read(0, BLOCK)
+        return put(reader.size, lambda: _blocks(reader, first))
+
+    return memory.scan(path, passed_on)
 
 
-def _apart(folder: Folder, paths: list[str]) -> tuple[list[str], list[Untransferred]]:
-    """The files that the folder keeps apart, and those with a name that an earlier one has in another case."""
-    spelled = dict[str, str]()
-
-    def taken_by(path: str) -> str | None:
-        names = [*(path[: match.start()] for match in re.finditer("/", path)), path]
-        return next((found for name in names if (found := spelled.setdefault(name.casefold(), name)) != name), None)
-
-    doubled = {path: other for path in paths if (other := taken_by(path)) is not None}
-    if not doubled or not folder.folds_case():
-        return paths, []
-    left = [Untransferred(path, _other_case(path, other)) for path, other in sorted(doubled.items())]
-    return [path for path in paths if path not in doubled], left
+def _blocks(reader: Reader, first: bytes) -> Iterator[bytes]:
+    yield first
+    for start in range(len(first), reader.size, BLOCK):
+        yield step(reader.read(start, start + BLOCK))
 
 
-def _other_case(path: str, other: str) -> FileAlreadyExistsError:
-    message = (
-        f"the folder ignores case, so this name and {other!r} are one there; rename one of the two in the memory, or "
-        "export to a folder that does not ignore case"
-    )
-    return FileAlreadyExistsError(message, "other_case", path=path)
+class Target:
+    """A memory that receives files; files with equal content are not written again. In a dry run nothing is written."""
+
+    def __init__(self, memory: AgentMemory, *, overwrite: bool, dry_run: bool) -> None:
+        self._memory = memory
+        self._overwrite = overwrite
+        self._dry_run = dry_run
+        self._large = threading.Lock()
+        self._sizes = {entry.path: entry.size for entry in memory.list()}
+
+    def put(self, path: str, size: int, blocks: Blocks) -> bool:
+        """Write a file of ``size`` bytes, or in a dry run nothing; False if it exists with the same content.
+
+        ``blocks`` is called to compare and to write; each call gives the content from the beginning. Only one large
+        file is written at a time, so that the use of RAM does not grow with the number of threads.
+
+        Raises:
+            FileAlreadyExistsError: the file exists with other content, and ``overwrite`` is not set.
+        """
+        with self._large if size > _LARGE else nullcontext():
+            known = self._sizes.get(path)
+            if known == size and self._is_there(path, blocks):
+                return False
+            if known is not None and not self._overwrite:
+                raise FileAlreadyExistsError("a file with other content exists", path=path)
+            if self._dry_run:
+                Key.tree().join(path)  # refuses an invalid name
+            else:
+                self._memory.write_blocks(path, blocks(), size, when=ANY if self._overwrite else ABSENT)
+            return True
+
+    def _is_there(self, path: str, blocks: Blocks) -> bool:
+        async def same(reader: Reader) -> bool:
+            at = 0
+            for block in blocks():
+                if await reader.read(at, at + len(block)) != block:
+                    return False
+                at += len(block)
+            return at == reader.size
+
+        return self._memory.scan(path, same)
 
 
-@contextmanager
-def _folder(path: str, *, make: bool) -> Iterator[Folder]:
-    try:
-        folder = Folder(path, make=make)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise click.ClickException(f"the folder {path!r} cannot be opened: {reason}") from error
-    with folder:
-        yield folder
+def line_of(left: Untransferred) -> str:
+    """The message to the user about a file that was not transferred; names are escaped."""
+    message = message_of(left.error)
+    has_path = any(name[1:-1] in message for name in (repr(left.path), ascii(left.path)))
+    return message if has_path else f"{left.path!r}: {message}"
+
+
+def unnameable(settings: Settings) -> list[Untransferred]:
+    if not (count := settings.skipped.count):
+        return []
+    text = f"{counted(count, 'name')} in storage left out: not a valid path, or no access; doctor counts them"
+    return [Untransferred("", InvalidPathError(text, "unnameable"))]
+
+
+def finish(settings: Settings, done: str, result: TransferResult, *, dry_run: bool = False) -> None:
+    if settings.json:
+        show_json({**_document(result), **({"would_write": sorted(result.written)} if dry_run else {})})
+    else:
+        for name in sorted(result.written) if dry_run else ():
+            click.echo(printable(f"would write {name}"))
+        _print(done, result)
+    click.get_current_context().exit(result.code)
+
+
+def _document(result: TransferResult) -> dict[str, Any]:
+    return {
+        "written": len(result.written),
+        "equal": result.equal,
+        "left": [left.document() for left in result.left],
+        "left_out": result.left_out,
+        "untried": result.untried,
+        "notes": result.notes,
+        "exit_code": int(result.code),
+    }
+
+
+def _print(done: str, result: TransferResult) -> None:
+    _print_some([f"{_verdict(left)}: {line_of(left)}" for left in result.left])
+    _print_some([printable(f"Left out ({by}): {path!r}") for path, by in result.left_out.items()])
+    for text in result.notes:
+        note(text)
+    untried = f", {result.untried:,} not tried after too many failures" if result.untried else ""
+    out = len(result.left) + len(result.left_out)
+    left_out = f", {out:,} left out" if out else ""
+    click.echo(f"{done} {counted(len(result.written), 'file')}, {result.equal:,} were there already{left_out}{untried}")
+
+
+def _print_some(lines: Sequence[str]) -> None:
+    for line in lines[:_MOST_LINES]:
+        click.echo(line, err=True)
+    if (more := len(lines) - _MOST_LINES) > 0:
+        click.echo(f"... and {more:,} more; --json lists all", err=True)
+
+
+def _verdict(left: Untransferred) -> str:
+    if isinstance(left.error, FileAlreadyExistsError):
+        return "Different"
+    return "Failed" if isinstance(left.error, FileOperationError) or left.code is Exit.FAILED else "Refused"
+
+
+def _option_for(name: str, store: str) -> Callable[[F], F]:
+    help_ = f"An option for {store} only; may be repeated."
+    return click.option(name, multiple=True, type=key_value, metavar="KEY=VALUE", help=help_)
 
 
 @click.command(cls=Command)
 @click.argument("source")
 @click.argument("target")
-@with_overwrite
-@click.option(
-    "--from-option",
-    multiple=True,
-    type=key_value,
-    metavar="KEY=VALUE",
-    help="An option for SOURCE only; may be repeated.",
-)
-@click.option(
-    "--to-option",
-    multiple=True,
-    type=key_value,
-    metavar="KEY=VALUE",
-    help="An option for TARGET only; may be repeated.",
-)
-@with_dry_run
+@overwrite_option
+@_option_for("--from-option", "SOURCE")
+@_option_for("--to-option", "TARGET")
+@dry_run_option
 @pass_settings
 def transfer(
     settings: Settings,
@@ -238,7 +320,7 @@ def transfer(
         settings.configured() as reading,
         settings.recorded(target, target_options, Access.MAKE) as writing,
         open_store(source, _options_for(source, settings, from_option), settings, reading) as here,
-        open_store(target, target_options, _uncounted(settings), writing) as there,
+        open_store(target, target_options, replace(settings, skipped=SkippedNames()), writing) as there,
     ):
         if settings.chosen_agent is None:
             require_store(here.backend, source)
@@ -294,15 +376,10 @@ def _no_agents(store: OpenStore) -> list[Untransferred]:
         except InvalidAgentIdError as error:
             left.append(Untransferred(name, error))
         else:
-            left.append(failure(name, "a file, not the directory of an agent"))
+            left.append(Untransferred(name, FileOperationError("a file, not the directory of an agent", path=name)))
     return left
 
 
-def _uncounted(settings: Settings) -> Settings:
-    return replace(settings, skipped=SkippedNames())
-
-
 def _options_for(url: str, settings: Settings, own: tuple[tuple[str, object], ...]) -> dict[str, object]:
-    scheme, remote, _ = url.partition("://")
-    is_remote = bool(remote) and scheme.lower() not in ("file", "local", "memory")
-    return {**(settings.given_options() if is_remote else {}), **dict(own)}
+    given = {} if lists_everything(url) else settings.given_options()
+    return {**given, **dict(own)}

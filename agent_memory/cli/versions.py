@@ -1,17 +1,21 @@
-"""The commands versions, diff and restore: earlier versions of files."""
+"""The commands versions, diff, restore, prune and undo: earlier versions of files."""
 
 from __future__ import annotations
 
 import itertools
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 import click
 from rich.cells import cell_len, set_cell_size
 
-from agent_memory.cli.arguments import memory_path
+from agent_memory.audit import LogLocation
+from agent_memory.cli.arguments import Moment, ask, memory_path, require_answer, yes_option
+from agent_memory.cli.audit import location_of, log_option
 from agent_memory.cli.files import show_written
 from agent_memory.cli.output import Exit, counted, moment, note, printable, row, show_json
 from agent_memory.cli.settings import Access, Command, Settings, pass_settings
@@ -19,12 +23,14 @@ from agent_memory.core.one_file import fails_alone
 from agent_memory.core.versions.origin import MadeBy
 from agent_memory.core.versions.settings import VersionLimits
 from agent_memory.core.versions.states import FileVersion
+from agent_memory.core.versions.undo import Undone, UndoResult
 from agent_memory.errors import AgentMemoryError, AgentMemoryFileNotFoundError, FileTooLargeError, ReadError
 from agent_memory.key.quoting import field
 from agent_memory.memory import AgentMemory
 from agent_memory.tools._each_file import reason_of
 
 _SHOWN = 20
+_MOST_STEPS = 20
 _MOST_OF_ACTOR = 30
 """Columns of an actor; --json prints it in full."""
 
@@ -82,7 +88,7 @@ def diff(settings: Settings, path: str, old: str | None, new: str | None) -> Non
     Without OLD, the last earlier version is compared.
     """
     with settings.memory(Access.READ) as memory:
-        old = old or earlier_version(settings, memory, path)
+        old = old or _earlier_version(settings, memory, path)
         text = memory.versions.diff(path, old, new)
     if settings.json:
         show_json({"path": path, "old": old, "new": new, "diff": text})
@@ -101,9 +107,8 @@ def restore(settings: Settings, path: str, version: str | None) -> None:
     Without VERSION, the last earlier version is restored; so a second restore takes the first one back.
     """
     with settings.memory(Access.CHANGE) as memory:
-        show_written(
-            settings, "restored", memory.versions.restore(path, version or earlier_version(settings, memory, path))
-        )
+        version = version or _earlier_version(settings, memory, path)
+        show_written(settings, "restored", memory.versions.restore(path, version))
 
 
 @click.command(cls=Command)
@@ -112,13 +117,49 @@ def prune(settings: Settings) -> None:
     """Delete the versions of --agent that the limits of "versions on" no longer keep."""
     with settings.memory(Access.CHANGE) as memory:
         count = memory.versions.prune()
-    if settings.json:
-        show_json({"agent": settings.agent, "pruned": count})
-    else:
-        click.echo(f"pruned {counted(count, 'version')} of {settings.agent}")
+    pruned = f"pruned {counted(count, 'version')} of {settings.agent}"
+    settings.show({"agent": settings.agent, "pruned": count}, pruned)
 
 
-def earlier_version(settings: Settings, memory: AgentMemory, path: str) -> str:
+@click.command(cls=Command)
+@click.option("--by", metavar="ACTOR", help="Only operations for this actor.")
+@click.option("--tool-call", metavar="ID", help="Only operations of this tool call.")
+@click.option("--since", type=Moment(), help="Only operations from this time on, in UTC.")
+@click.option("--dry-run", is_flag=True, help="Print the steps, and change nothing.")
+@yes_option
+@log_option
+@pass_settings
+def undo(
+    settings: Settings,
+    by: str | None,
+    tool_call: str | None,
+    since: float | None,
+    dry_run: bool,
+    yes: bool,
+    target: str | None,
+) -> None:
+    """Take back what an actor or a tool call changed in the files of --agent, or everything since a time.
+
+    Needs "versions on". A file that another operation replaced afterwards is left, and named. The audit log tells which
+    actor appended which bytes, and those of others stay. Each step is recorded and becomes a version, so that it can be
+    undone too. Exits with 1 if a file was left, or if there was nothing to undo.
+    """
+    if (by, tool_call, since) == (None, None, None):
+        raise click.UsageError("give --by, --tool-call or --since: without one, undo would take back everything")
+    settings.no_audit |= dry_run
+    if not dry_run:
+        require_answer("undo", yes)
+    with settings.memory(Access.CHANGE) as memory, _log(settings, target) as log:
+        call = partial(memory.versions.undo, actor=by, tool_call_id=tool_call, since=since, audit=log)
+        if not (dry_run or yes) and (steps := call(dry_run=True).done):
+            _ask_about(settings, steps)
+        result = call(dry_run=dry_run)
+    _show_undone(settings, result, dry_run)
+    if result.left or not result.done:
+        raise click.exceptions.Exit(Exit.FAILED)
+
+
+def _earlier_version(settings: Settings, memory: AgentMemory, path: str) -> str:
     """The id of the last earlier version of a file.
 
     Raises:
@@ -157,7 +198,7 @@ def _list(settings: Settings, path: str, limit: int, after: str | None, text: st
     if skipped:
         note(_left_out(skipped))
     if settings.json:
-        show_json({"path": path, "versions": [_document(each) for each in found], "skipped": skipped})
+        show_json({"path": path, "versions": [asdict(each) for each in found], "skipped": skipped})
     else:
         _print(path, found, limit)
         if is_off and not skipped:
@@ -223,16 +264,11 @@ def _turn(settings: Settings, given: dict[str, Any] | None) -> None:
 
 
 def _show_limits(settings: Settings, limits: VersionLimits | None) -> None:
-    if settings.json:
-        show_json({"versions": limits is not None, **(asdict(limits) if limits else {})})
-    elif limits is None:
-        click.echo("versions are off: nothing more is kept, and what is kept stays")
-    else:
-        click.echo(f"versions are on: {limits.keep:,} of each file, {limits.days:g} days, {limits.max_bytes:,} bytes")
-
-
-def _document(version: FileVersion) -> dict[str, Any]:
-    return asdict(version)
+    if limits is None:
+        settings.show({"versions": False}, "versions are off: nothing more is kept, and what is kept stays")
+        return
+    most = f"{limits.keep:,} of each file, {limits.days:g} days, {limits.max_bytes:,} bytes"
+    settings.show({"versions": True, **asdict(limits)}, f"versions are on: {most}")
 
 
 def _line(version: FileVersion, path: str) -> str:
@@ -258,3 +294,50 @@ def _colour(line: str) -> str | None:
     if line.startswith(("+++", "---")):
         return None
     return {"+": "green", "-": "red", "@": "cyan"}.get(line[:1])
+
+
+def _ask_about(settings: Settings, steps: Sequence[Undone]) -> None:
+    for each in steps[:_MOST_STEPS]:
+        note(f"would be {_step(each)}")
+    if len(steps) > _MOST_STEPS:
+        note(f"and {len(steps) - _MOST_STEPS:,} more; --dry-run prints all")
+    ask(f"Make {counted(len(steps), 'change')} in the files of {settings.agent}? Each becomes a version.", yes=False)
+
+
+@contextmanager
+def _log(settings: Settings, target: str | None) -> Iterator[LogLocation | None]:
+    """The log that ``--log`` names, or the store's own one; None if there is none."""
+    location = location_of(settings, target)
+    with closing(location.store):
+        is_there = bool(location.parts())
+        if target is not None and not is_there:
+            raise click.ClickException("there is no audit log")
+        yield location if is_there else None
+
+
+def _show_undone(settings: Settings, result: UndoResult, dry_run: bool) -> None:
+    if settings.json:
+        steps = {"done": [asdict(each) for each in result.done], "left": [asdict(each) for each in result.left]}
+        show_json({"agent": settings.agent, "dry_run": dry_run, **steps})
+        return
+    for each in result.done:
+        click.echo(printable(f"{'would be ' if dry_run else ''}{_step(each)}"))
+    for left in result.left:
+        note(f"left {field(left.path)}: {left.reason}")
+    if not result.done and not result.left:
+        click.echo(f"nothing to undo of agent {settings.agent!r}")
+
+
+def _step(step: Undone) -> str:
+    path = field(step.path)
+    cut = f"{step.cut_bytes:,} appended bytes"
+    match step.action:
+        case "restore":
+            name = f" as {field(step.new_path)}" if step.new_path else ""
+            return f"restored: {path} to version {step.version}{name}{f' without {cut}' if step.cut_bytes else ''}"
+        case "rename":
+            return f"renamed: {path} to {field(step.new_path or '')}"
+        case "delete":
+            return f"deleted: {path}"
+        case "cut":
+            return f"cut: {path} by {cut}"

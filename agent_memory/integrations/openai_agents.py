@@ -110,7 +110,7 @@ class AgentMemorySession(Session):
             found = await records(self._memory, self._path, _item)
         else:
             found = await last_records(self._memory, self._path, _item, limit)
-        return Records() if found is None else found
+        return Records[TResponseInputItem]() if found is None else found
 
     async def _read(self, limit: int | None) -> Records[TResponseInputItem]:
         files = await self._memory.read_many([self._path], missing_ok=True, bytes=True)

@@ -20,7 +20,7 @@ from click.testing import Result
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_memory.cli.connect import CLIENTS, _pair
+from agent_memory.cli.mcp import CLIENTS, _pair
 from agent_memory.cli.settings import key_value
 from tests.support.mcp_clients import called, over_stdio
 
@@ -61,7 +61,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def on(monkeypatch: pytest.MonkeyPatch, platform: str) -> None:
     facts = SimpleNamespace(platform=platform, executable=sys.executable)
-    monkeypatch.setattr("agent_memory.cli.connect.sys", facts)
+    monkeypatch.setattr("agent_memory.cli.mcp.sys", facts)
 
 
 def file_of(run: Run, client: str) -> Path:
@@ -284,7 +284,7 @@ def test_the_default_store_stays_confined_to_its_directory(run: Run) -> None:
 
 
 def test_without_the_script_the_interpreter_is_configured(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agent_memory.cli.connect.sysconfig", SimpleNamespace(get_path=lambda _: "/nowhere"))
+    monkeypatch.setattr("agent_memory.cli.mcp.sysconfig", SimpleNamespace(get_path=lambda _: "/nowhere"))
     entry = entry_of(run("--url", "store", "connect", "cursor"))
     assert [entry["command"], *entry["args"][:3]] == [sys.executable, "-P", "-m", "agent_memory"]
 

@@ -26,8 +26,9 @@ from agent_memory.backend import (
     WriteWhen,
 )
 from agent_memory.cli import doctor
-from agent_memory.cli.inspection import pages
 from agent_memory.cli.probes import PROBES, ScratchTree, Sight
+from agent_memory.core import tree_flows
+from agent_memory.core.blocking import BlockingStore
 from agent_memory.errors import AgentMemoryFileNotFoundError, FileAlreadyExistsError, ReadError
 from agent_memory.key import Key
 from agent_memory.testing import conformance
@@ -167,7 +168,7 @@ def test_a_healthy_store_passes_and_no_scratch_file_is_left(run: Run, url: str) 
 
 
 def scratch_files(backend: AnyBackend) -> list[str]:
-    return [entry.path for page in pages(backend, Key.internal("doctor")) for entry in page.entries]
+    return [entry.path for entry in BlockingStore(backend).run(tree_flows.list_all, Key.internal("doctor")).entries]
 
 
 def test_doctor_tells_that_a_store_refuses_large_files(run: Run, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import pytest
 from click.testing import Result
 
 from agent_memory import AgentMemoryService
-from agent_memory.cli import editing as launcher
+from agent_memory.cli.files import USUAL_EDITORS
 
 Run = Callable[..., Result]
 HOSTILE_NAMES = [
@@ -245,7 +245,7 @@ def test_an_installed_editor_is_used_if_no_variable_names_one(
     monkeypatch.setenv("VISUAL", blank)
     monkeypatch.setenv("EDITOR", blank)
     assert "no editor was found: set $EDITOR" in run("edit", "a.md").stderr
-    for name in reversed(launcher.USUAL):
+    for name in reversed(USUAL_EDITORS):
         (programs / name).write_text(f'#!/bin/sh\nprintf {name} > "$1"\n')
         (programs / name).chmod(0o755)
         assert run("edit", "a.md").exit_code == 0

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from agent_memory.cli import store_facts
-from agent_memory.cli.probes import ScratchTree
-from agent_memory.cli.store_facts import filesystem_at, filesystem_warning
-from agent_memory.cli.trials import tried_in_two_processes
+from agent_memory.cli import inspection
+from agent_memory.cli.inspection import filesystem_at, filesystem_warning
+from agent_memory.cli.probes import ScratchTree, tried_in_two_processes
 from agent_memory_local import LocalBackend
 from tests.faults.filesystems import filesystem_of
 
@@ -46,7 +45,7 @@ def test_doctor_names_a_filesystem_that_may_pass_no_locks_on(
 ) -> None:
     mounts = tmp_path / "mountinfo"
     mounts.write_text(f"1 0 254:0 / / rw - ext4 /dev/vda rw\n2 1 0:30 / {tmp_path}/share rw - {kind} share rw\n")
-    monkeypatch.setattr(store_facts, "_MOUNTS", mounts)
+    monkeypatch.setattr(inspection, "_MOUNTS", mounts)
     result = run("--url", "share/store", "doctor", "--rounds", "1")
     assert result.exit_code == 0, result.output
     assert f"Warning: {kind} may pass no locks on to other mounts" in result.stdout

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent_memory.cli.transfer import _apart
+from agent_memory.cli.importing import _apart
 
 
 class Folding:

@@ -10,7 +10,7 @@ from aiohttp import web
 from click.testing import Result
 
 from agent_memory.backend import AnyBackend
-from agent_memory.cli.store_facts import limited_rate, limits
+from agent_memory.cli.probes import limited_rate, limits
 from agent_memory.key import Key
 from agent_memory.registry import open_backend
 from agent_memory.runtime.runners import close_backend

@@ -13,7 +13,7 @@ from click.testing import Result
 
 from agent_memory import AgentMemoryService
 from agent_memory.cli.app import app
-from agent_memory.cli.suggesting import READING, near_command
+from agent_memory.cli.settings import READING, near_command
 from tests.cli.commands import commands
 from tests.cli.test_auditing import CHANGING
 from tests.cli.test_mistyped import contents

@@ -14,7 +14,7 @@ from click.testing import Result
 
 from agent_memory import AgentMemoryService
 from agent_memory.cli.folder import Blocks, Folder
-from agent_memory.cli.transferring import Put, TransferResult, Untransferred, line_of, transfer_all
+from agent_memory.cli.transfer import Put, TransferResult, Untransferred, line_of, transfer_all
 from agent_memory.errors import (
     AgentMemoryError,
     FileAlreadyExistsError,

@@ -591,12 +591,12 @@ class Unanswered(MemoryBackend):
 
     is_lost = True
 
-    def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> ETag:
-        version = super().write(key, data, when)
+    def write(self, key: Key, data: bytes, when: WriteWhen = ANY, origin: Callable[[], str] | None = None) -> ETag:
+        etag = super().write(key, data, when, origin)
         if self.is_lost and not key.base.startswith(".agent-memory"):
             self.is_lost = False
             raise OutcomeUnknownError("no answer")
-        return version
+        return etag
 
 
 @pytest.mark.asyncio

@@ -1,4 +1,4 @@
-"""The commands plugins and new: list installed extensions with their load errors, and make a distribution of one's own.
+"""The commands plugins, new and s3-policy, which open no store: list extensions, make one, and print an IAM policy.
 
 The templates of new lie in ``templates/``. Their names end with ``.txt``, so that linters and pytest leave them alone.
 `string.Template` fills them in.
@@ -6,15 +6,15 @@ The templates of new lie in ``templates/``. Their names end with ``.txt``, so th
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
+import json
 import re
 import secrets
 import shutil
 import typing
 import unicodedata
-from collections.abc import Mapping
-from importlib.metadata import version
+from collections.abc import Mapping, Sequence
+from importlib.metadata import entry_points, version
 from importlib.resources import files
 from pathlib import Path
 from string import Template
@@ -22,15 +22,39 @@ from typing import Any, Final, NamedTuple
 
 import click
 
-from agent_memory.cli.output import Exit, Explained, draw, printable, show_json
+from agent_memory.backend.helpers import STORE_RECORD
+from agent_memory.cli.output import Exit, Explained, TableRow, printable, show_json, show_table
 from agent_memory.cli.presence import shown_path
-from agent_memory.cli.settings import Command, Settings, pass_settings
+from agent_memory.cli.settings import Command, Settings, pass_settings, usage_errors
+from agent_memory.core.conversation_marks import marks_of
+from agent_memory.core.receipts import receipts_of
+from agent_memory.core.versions.record import records_of
 from agent_memory.errors import DISTRIBUTION, AgentMemoryError, FileAlreadyExistsError
 from agent_memory.hookspecs import PROJECT
+from agent_memory.key import AGENTS, RESERVED, Key
 from agent_memory.plugins.configuration import Installed, close, configuration, installed_plugins, made, package_of
+from agent_memory.plugins.logging import LoggingPlugin
 from agent_memory.registry import GROUP, broken_plugins, installed_backends
 
-_ALWAYS = "logging"
+_FILES: Final = {
+    ".gitignore": "gitignore.txt",
+    "README.md": "$kind/README.md.txt",
+    "$module.py": "$kind/module.py.txt",
+    "pyproject.toml": "$kind/pyproject.toml.txt",
+    "tests/test_$snake.py": "$kind/test_module.py.txt",
+}
+"""The files of a distribution, each with its template."""
+_PREFIX: Final = "agent-memory-"
+_LONGEST: Final = 40
+_NAME: Final = re.compile(r"(?!test)[a-z][a-z0-9]*(-[a-z0-9]+)*")  # pytest would collect a class TestQuotaPlugin
+_RULE: Final = (
+    f"a name has lower case letters, digits and single '-' between them, begins with a letter, has at most {_LONGEST} "
+    f"characters, and does not begin with '{_PREFIX}' or 'test'"
+)
+_ACTIONS: Final = ("s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload")
+_BUCKET: Final = re.compile(r"[A-Za-z0-9._-]+")
+_SPECIAL: Final = re.compile(r"[*?$]")
+"""Characters that IAM reads as wildcards and variables, in resources and in conditions."""
 
 
 class PluginRow(NamedTuple):
@@ -50,24 +74,16 @@ def plugins(settings: Settings) -> None:
 
     Exits with 1 if an enabled plugin does not load.
     """
-    try:
+    with usage_errors():
         enabled = configuration(settings.config)
-    except ValueError as error:
-        raise click.UsageError(str(error)) from None
-    rows = [*_always(), *_configurable(enabled), *_backends()]
+    always = PluginRow("logging", f"{DISTRIBUTION} {version(DISTRIBUTION)}", True, _hooks(LoggingPlugin))
+    rows = [always, *_configurable(enabled), *_backends()]
     if settings.json:
         show_json({"plugins": [row._asdict() for row in rows]})
     else:
         _show(rows)
     if any(row.error for row in rows if row.enabled):
         raise click.exceptions.Exit(Exit.FAILED)
-
-
-def _always() -> list[PluginRow]:
-    from agent_memory.plugins.logging import LoggingPlugin
-
-    version = importlib.metadata.version(DISTRIBUTION)
-    return [PluginRow(_ALWAYS, f"{DISTRIBUTION} {version}", True, _hooks(LoggingPlugin))]
 
 
 def _configurable(enabled: dict[str, dict[str, Any]]) -> list[PluginRow]:
@@ -96,7 +112,7 @@ def _backends() -> list[PluginRow]:
     """Packages that add backends; they are always enabled."""
     broken = broken_plugins()
     rows = []
-    for point in sorted(importlib.metadata.entry_points(group=GROUP), key=lambda point: point.name):
+    for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
         hooks = () if point.name in broken else (f"{PROJECT}_register_backends",)
         rows.append(PluginRow(point.name, package_of(point), point.name not in broken, hooks, broken.get(point.name)))
     return rows
@@ -112,34 +128,15 @@ def _hooks(plugin: object) -> tuple[str, ...]:
 
 
 def _show(rows: list[PluginRow]) -> None:
-    from rich import box
-    from rich.table import Table
-
-    table = Table("plugin", "from", "enabled", "hooks", box=box.SIMPLE)
-    for row in rows:
-        short = ", ".join(name.removeprefix(f"{PROJECT}_") for name in row.hooks)
-        table.add_row(row.name, row.package, "yes" if row.enabled else "no", "does not load" if row.error else short)
-    draw(table)
+    show_table(("plugin", "from", "enabled", "hooks"), map(_cells, rows))
     for row in rows:
         if row.error:
             click.echo(printable(f"{row.name} does not load: {row.error}"))
 
 
-_FILES: Final = {
-    ".gitignore": "gitignore.txt",
-    "README.md": "$kind/README.md.txt",
-    "$module.py": "$kind/module.py.txt",
-    "pyproject.toml": "$kind/pyproject.toml.txt",
-    "tests/test_$snake.py": "$kind/test_module.py.txt",
-}
-"""The files of a distribution, each with its template."""
-_PREFIX: Final = "agent-memory-"
-_LONGEST: Final = 40
-_NAME: Final = re.compile(r"(?!test)[a-z][a-z0-9]*(-[a-z0-9]+)*")  # pytest would collect a class TestQuotaPlugin
-_RULE: Final = (
-    f"a name has lower case letters, digits and single '-' between them, begins with a letter, has at most {_LONGEST} "
-    f"characters, and does not begin with '{_PREFIX}' or 'test'"
-)
+def _cells(row: PluginRow) -> TableRow:
+    short = ", ".join(name.removeprefix(f"{PROJECT}_") for name in row.hooks)
+    return TableRow((row.name, row.package, "yes" if row.enabled else "no", "does not load" if row.error else short))
 
 
 @click.command(cls=Command)
@@ -244,3 +241,61 @@ def _write(target: Path, made: Mapping[str, str]) -> None:
         unfinished.rename(target)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
+
+
+@click.command("s3-policy", cls=Command)
+@pass_settings
+def s3_policy(settings: Settings) -> None:
+    """Print the smallest IAM policy for --agent, or for all agents.
+
+    With --agent the policy allows the memory of that agent, its receipts of idempotency keys, its versions, its marks
+    of directories without a conversation, and to read the record of the store. Without it, the memories of all agents
+    and this package's own data: the record of the store, the audit log, all receipts and the scratch files of doctor.
+    The store is an s3:// URL; no request is sent to it.
+    """
+    bucket, prefix = _location(settings.url)
+    trees = _trees(settings.chosen_agent)
+    read = [] if settings.chosen_agent is None else [_literal(prefix + STORE_RECORD.storage)]
+    policy = _policy(bucket, [_literal(prefix + tree) + "/*" for tree in trees], read)
+    settings.show(policy, json.dumps(policy, indent=2))
+
+
+def _location(url: str) -> tuple[str, str]:
+    """The bucket of a URL, and the prefix of every name in it, as the backend reads them."""
+    scheme, _, rest = url.partition("://")
+    bucket, _, prefix = rest.partition("/")
+    if scheme.lower() != "s3" or not _BUCKET.fullmatch(bucket):
+        raise click.UsageError("s3-policy needs a store on S3: --url s3://bucket/prefix")
+    if "?" in prefix or "#" in prefix:
+        raise click.UsageError("an S3 URL has no query")
+    prefix = prefix.strip("/")
+    return bucket, prefix + "/" if prefix else ""
+
+
+def _trees(agent: str | None) -> Sequence[str]:
+    if agent is None:
+        return AGENTS.storage, RESERVED
+    return Key.agent(agent).storage, receipts_of(agent).base, records_of(agent).base, marks_of(agent).base
+
+
+def _policy(bucket: str, patterns: Sequence[str], read: Sequence[str]) -> dict[str, Any]:
+    """Return the policy for objects by patterns, and for names that are only read.
+
+    Listing is allowed by prefix. This is enough, because the backend lists nothing above a tree. It is necessary,
+    because S3 answers a request for a missing object with 404 only if the caller may list it, and otherwise with 403.
+    """
+    arn = f"arn:aws:s3:::{bucket}"
+    objects = {"Effect": "Allow", "Action": list(_ACTIONS), "Resource": [f"{arn}/{pattern}" for pattern in patterns]}
+    listing = {
+        "Effect": "Allow",
+        "Action": ["s3:ListBucket"],
+        "Resource": [arn],
+        "Condition": {"StringLike": {"s3:prefix": [*patterns, *read]}},
+    }
+    reading = {"Effect": "Allow", "Action": ["s3:GetObject"], "Resource": [f"{arn}/{name}" for name in read]}
+    return {"Version": "2012-10-17", "Statement": [objects, *([reading] if read else []), listing]}
+
+
+def _literal(text: str) -> str:
+    """A pattern that matches only this text."""
+    return _SPECIAL.sub(r"${\g<0>}", text)

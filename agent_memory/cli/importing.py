@@ -1,0 +1,348 @@
+"""The commands import and export: copy a folder of this host into a memory, and back; each omitted file is reported."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from fnmatch import fnmatchcase
+from functools import partial
+from pathlib import Path, PurePath
+from tempfile import TemporaryDirectory
+from typing import Final
+
+import click
+
+from agent_memory._json import parse_json
+from agent_memory.cli.folder import Blocks, Folder, FolderContents
+from agent_memory.cli.output import counted
+from agent_memory.cli.presence import local_root, require_agent
+from agent_memory.cli.settings import Access, Command, Settings, pass_settings
+from agent_memory.cli.transfer import (
+    Put,
+    Target,
+    Untransferred,
+    dry_run_option,
+    finish,
+    overwrite_option,
+    read_file,
+    transfer_all,
+    unnameable,
+)
+from agent_memory.errors import AgentMemoryError, FileAlreadyExistsError
+from agent_memory.key import RESERVED, Key
+from agent_memory.key.quoting import field
+from agent_memory.memory import AgentMemory
+from agent_memory.plugins._host_files import read_host_file
+
+_NAMES: Final = (".git", ".env", ".env.*", ".ds_store", "._*", "icon\r", "thumbs.db", "desktop.ini")
+"""Patterns of names in lower case: a repository, credentials, and what macOS and Windows put into folders."""
+_SAMPLES: Final = (".env.example", ".env.sample", ".env.template", ".env.dist")
+"""Files without credentials, by convention."""
+_MANIFEST: Final = f"{RESERVED}/exported.json"
+_MOST_BYTES: Final = 50_000_000
+_GIT_SECONDS: Final = 60
+
+
+@click.command("import", cls=Command)
+@click.argument("directory")
+@overwrite_option
+@click.option("--all", "everything", is_flag=True, help="Import .git, .env, .env.*, .DS_Store and the like too.")
+@click.option(
+    "--exclude",
+    "patterns",
+    multiple=True,
+    metavar="PATTERN",
+    help='Leave out files and directories with this name, or with this path if it has a "/"; may be repeated.',
+)
+@click.option("--gitignore", is_flag=True, help="Leave out files that the .gitignore files in DIRECTORY ignore.")
+@dry_run_option
+@pass_settings
+def import_(
+    settings: Settings,
+    directory: str,
+    overwrite: bool,
+    everything: bool,
+    patterns: tuple[str, ...],
+    gitignore: bool,
+    dry_run: bool,
+) -> None:
+    """Copy a folder of this host into the memory.
+
+    Files that exist with the same content are not written again. A file with an invalid name is left out and reported
+    with a suggestion; a name in Unicode form D, as macOS writes it, is stored in form C. Symbolic links are not
+    followed. A repository (.git), credentials (.env, .env.*, but not .env.example) and the files of desktops
+    (.DS_Store, ._*, Thumbs.db, desktop.ini) are left out and printed, unless export wrote them to this folder.
+    """
+    settings.no_audit |= dry_run
+    with settings.store(Access.MAKE) as store, _folder(directory, make=False) as folder:
+        found = folder.find()
+        ignored = _ignored_by_git(directory, [*found.files, *found.others]) if gitignore else frozenset()
+        sieve = Sieve(folder, everything=everything, patterns=patterns, ignored=ignored)
+        found = found.where(sieve.takes)
+        memory = store.service.agent(settings.agent)
+        target = Target(memory, overwrite=overwrite, dry_run=dry_run)
+        files, twins = _named_once(found.files)
+
+        def read(path: str, put: Put) -> bool:
+            with folder.reading(path) as (size, blocks):
+                return put(size, blocks)
+
+        def write(path: str, size: int, blocks: Blocks) -> bool:
+            return target.put(_in_form_c(path), size, blocks)
+
+        result = transfer_all("Importing", files, read, write)
+    composed = sum(path != _in_form_c(path) for path in result.written)
+    result.written = [_in_form_c(path) for path in result.written]
+    result.left += [*twins, *(Untransferred(path, error) for path, error in found.others.items())]
+    if composed:
+        result.notes.append(f"{counted(composed, 'name')} in Unicode form D, as macOS writes it, stored in form C")
+    result.notes += _notes_of(found, sieve)
+    result.left_out = sieve.left_out
+    finish(settings, "would import" if dry_run else "imported", result, dry_run=dry_run)
+
+
+@click.command(cls=Command)
+@click.argument("directory")
+@overwrite_option
+@pass_settings
+def export(settings: Settings, directory: str, overwrite: bool) -> None:
+    """Copy the memory into a folder of this host.
+
+    DIRECTORY is created if it is missing. Files that exist with the same content are not written again. Nothing is
+    written outside DIRECTORY or through a symbolic link.
+    """
+    _refuse_own_store(settings.url, directory)
+    with _existing_agent(settings) as memory, _folder(directory, make=True) as folder:
+        paths, doubled = _apart(folder, [entry.path for entry in memory.list()])
+        write = partial(folder.put, overwrite=overwrite)
+        result = transfer_all("Exporting", paths, partial(read_file, memory), write)
+        result.left += doubled
+        left = {each.path for each in result.left}
+        if not result.untried:
+            _note_exported(folder, [path for path in paths if path not in left])
+    result.left += unnameable(settings)
+    finish(settings, "exported", result)
+
+
+@contextmanager
+def _existing_agent(settings: Settings) -> Iterator[AgentMemory]:
+    """The memory to read; raises as `require_agent`, so that a mistyped agent makes no folder."""
+    with settings.store(Access.READ) as store:
+        require_agent(store.service, store.backend, settings.url, settings.agent)
+        yield store.service.agent(settings.agent)
+
+
+def _refuse_own_store(url: str, directory: str) -> None:
+    """Refuse to write past the store into its own files: of another agent, or of the package."""
+    if (root := local_root(url)) is None:
+        return
+    folder = Path(directory).resolve()
+    agents = Key.agent("any").storage.partition("/")[0]
+    if any(folder.is_relative_to(root.resolve() / name) for name in (agents, RESERVED)):
+        raise click.ClickException("the folder is inside the store itself; choose another one")
+
+
+def _apart(folder: Folder, paths: list[str]) -> tuple[list[str], list[Untransferred]]:
+    """The files that the folder keeps apart, and those with a name that an earlier one has in another case."""
+    spelled = dict[str, str]()
+
+    def taken_by(path: str) -> str | None:
+        names = [*(path[: match.start()] for match in re.finditer("/", path)), path]
+        return next((found for name in names if (found := spelled.setdefault(name.casefold(), name)) != name), None)
+
+    doubled = {path: other for path in paths if (other := taken_by(path)) is not None}
+    if not doubled or not folder.folds_case():
+        return paths, []
+    left = [Untransferred(path, _other_case(path, other)) for path, other in sorted(doubled.items())]
+    return [path for path in paths if path not in doubled], left
+
+
+def _other_case(path: str, other: str) -> FileAlreadyExistsError:
+    message = (
+        f"the folder ignores case, so this name and {other!r} are one there; rename one of the two in the memory, or "
+        "export to a folder that does not ignore case"
+    )
+    return FileAlreadyExistsError(message, "other_case", path=path)
+
+
+@contextmanager
+def _folder(path: str, *, make: bool) -> Iterator[Folder]:
+    try:
+        folder = Folder(path, make=make)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise click.ClickException(f"the folder {path!r} cannot be opened: {reason}") from error
+    with folder:
+        yield folder
+
+
+class Sieve:
+    """Decides for each path whether it is imported, and records the paths that are left out.
+
+    Args:
+        folder: the folder; its manifest of `export` is read.
+        everything: whether a repository, credentials and files of desktops are imported too.
+        patterns: more to leave out, with everything below. Without a ``/`` a pattern matches names at any depth, else
+            whole paths.
+        ignored: paths to leave out because git ignores them.
+
+    Attributes:
+        left_out: the paths that are left out, each with the option that is the reason. A directory is listed once.
+    """
+
+    def __init__(
+        self, folder: Folder, *, everything: bool, patterns: Iterable[str], ignored: frozenset[str] = frozenset()
+    ) -> None:
+        self._folder = folder
+        self._names = () if everything else _NAMES
+        self._patterns = {pattern: _in_form_c(pattern.strip("/")) for pattern in patterns}
+        self._ignored = ignored
+        self._exported = _exported(folder)
+        self._unmatched = set(self._patterns)
+        self.left_out: dict[str, str] = {}
+
+    @property
+    def unmatched(self) -> list[str]:
+        """The patterns that matched no path."""
+        return sorted(self._unmatched)
+
+    @property
+    def is_of_export(self) -> bool:
+        """Whether the folder has a manifest of `export`."""
+        return bool(self._exported)
+
+    def takes(self, path: str) -> bool:
+        """Whether to import a path."""
+        segments = path.split("/")
+        for depth in range(1, len(segments) + 1):
+            if by := self._left_out_by("/".join(segments[:depth]), segments[depth - 1], path):
+                self.left_out["/".join(segments[:depth]) + "/" * (depth < len(segments))] = by
+                return False
+        if path in self._ignored:
+            self.left_out[path] = "--gitignore"
+            return False
+        return True
+
+    def _left_out_by(self, above: str, name: str, path: str) -> str | None:
+        for pattern, plain in self._patterns.items():
+            if fnmatchcase(_in_form_c(above if "/" in plain else name), plain):
+                self._unmatched.discard(pattern)
+                return "--exclude"
+        if _is_special(name, self._names) and not self._is_exported(path):
+            return "no --all"
+        return None
+
+    def _is_exported(self, path: str) -> bool:
+        try:
+            digest = self._exported.get(_in_form_c(path))  # macOS may have stored the name in form D
+            return digest is not None and self._folder.sha256(path) == digest
+        except (AgentMemoryError, OSError):
+            return False
+
+
+def _is_special(name: str, names: Iterable[str] = _NAMES) -> bool:
+    low = name.lower()
+    return low not in _SAMPLES and any(fnmatchcase(low, pattern) for pattern in names)
+
+
+def _in_form_c(path: str) -> str:
+    """A path of the host in Unicode's normal form C, as names of a memory are; macOS can store names in form D."""
+    return unicodedata.normalize("NFC", path)
+
+
+def _exported(folder: Folder) -> Mapping[str, str]:
+    """The SHA-256 of files that `export` wrote and `import` would leave out, by path.
+
+    The folder may be untrusted. An entry applies only to a file with this content, so a manifest admits no other file.
+    """
+    try:
+        with folder.reading(_MANIFEST) as (size, blocks):
+            found = parse_json(b"".join(blocks()))["files"] if size <= _MOST_BYTES else {}
+    except (AgentMemoryError, OSError, ValueError, KeyError, TypeError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _note_exported(folder: Folder, paths: Iterable[str]) -> None:
+    """Record in the folder which of these files `import` would otherwise leave out; write nothing if there are none."""
+    special = [path for path in paths if any(map(_is_special, path.split("/")))]
+    if special:
+        digests: dict[str, str] = {}
+        for path in special:
+            with suppress(AgentMemoryError, OSError):  # another program removed it
+                digests[path] = folder.sha256(path)
+        files = {**_exported(folder), **digests}
+        data = json.dumps({"files": files}).encode("ascii")
+        folder.put(_MANIFEST, len(data), lambda: [data], overwrite=True)
+
+
+def _ignored_by_git(directory: str, paths: Iterable[str]) -> frozenset[str]:
+    """The paths that the ``.gitignore`` files in a folder ignore.
+
+    Git uses an empty repository elsewhere, because the configuration of a repository in the folder could run programs.
+
+    Raises:
+        click.ClickException: git cannot be run, or one of these files is no regular file of a usual size.
+    """
+    paths = list(paths)
+    _require_readable(Path(directory), paths)
+    data = b"".join(os.fsencode(path) + b"\0" for path in paths)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    environment |= {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull}
+    with TemporaryDirectory() as elsewhere:
+        begin = ["git", "init", "--quiet", "--template=", elsewhere]
+        top = Path(directory).absolute()
+        repository = [f"--git-dir={elsewhere}/.git", f"--work-tree={top}"]
+        ask = ["git", *repository, "check-ignore", "--no-index", "--stdin", "-z"]
+        try:
+            subprocess.run(begin, env=environment, capture_output=True, check=True, timeout=_GIT_SECONDS)  # noqa: S603
+            done = subprocess.run(  # noqa: S603 - git as the user has it
+                ask, cwd=top, env=environment, input=data, capture_output=True, check=False, timeout=_GIT_SECONDS
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            raise click.ClickException(f"--gitignore needs git, which cannot be run: {type(error).__name__}") from error
+    if done.returncode not in (0, 1):
+        raise click.ClickException(f"--gitignore: git ended with {done.returncode}")
+    return frozenset(os.fsdecode(path) for path in done.stdout.split(b"\0") if path)
+
+
+def _require_readable(top: Path, paths: Iterable[str]) -> None:
+    """Refuse a ``.gitignore`` that git would wait for, or read without an end."""
+    for directory in sorted({above.as_posix() for path in paths for above in PurePath(path).parents}):
+        name = top / directory / ".gitignore"
+        if os.path.lexists(name):
+            try:
+                read_host_file(name)
+            except OSError as error:
+                shown = field((PurePath(directory) / ".gitignore").as_posix())
+                advice = "mend or remove it, or import without --gitignore"
+                raise click.ClickException(f"{shown}: {error.strerror}; {advice}; nothing was imported") from error
+
+
+def _named_once(paths: Sequence[str]) -> tuple[list[str], list[Untransferred]]:
+    """The paths with different names in form C; of paths with the same name, that in form C or else the first."""
+    files: dict[str, str] = {}
+    twins = []
+    for path in sorted(paths, key=lambda each: each != _in_form_c(each)):
+        name = _in_form_c(path)
+        if name in files:
+            text = f"the folder has another file with this name in Unicode form C, {files[name]!a}"
+            twins.append(Untransferred(path, FileAlreadyExistsError(text, path=ascii(path))))
+        else:
+            files[name] = path
+    return sorted(files.values()), twins
+
+
+def _notes_of(found: FolderContents, sieve: Sieve) -> list[str]:
+    notes = []
+    if found.empty:
+        notes.append(f"{counted(found.empty, 'empty directory', 'empty directories')} left out: a memory has none")
+    notes += [f"--exclude {pattern!r} matches nothing" for pattern in sieve.unmatched]
+    if found.own and not sieve.is_of_export:
+        notes.append(f"{RESERVED}/ is a store's own directory and is left out")
+    return notes
