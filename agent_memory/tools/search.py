@@ -18,8 +18,7 @@ from agent_memory.key.patterns import require_possible
 from agent_memory.memory import AgentMemory, AsyncAgentMemory
 from agent_memory.reading.lines import MAX_LINE
 from agent_memory.tools._each_file import LeftOut, each_file
-from agent_memory.tools._file_search import MOST_SHOWN, FileSearch, LineMatch
-from agent_memory.tools._line_queries import line_query
+from agent_memory.tools._file_search import MOST_SHOWN, FileSearch, LineMatch, line_query
 from agent_memory.tools._protected import for_tools
 from agent_memory.tools.arguments import Arguments, Parameter, Values, as_mapping, checked, object_schema
 from agent_memory.tools.results import MAX_CHARACTERS, Malformed, ToolResult, answered
