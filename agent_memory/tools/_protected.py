@@ -1,9 +1,13 @@
-"""The files of a conversation in a tree, and the view of a tree that hides them from tools."""
+"""The files of a conversation in a tree, the view that hides them from tools, and the marks that refuse them."""
 
 from __future__ import annotations
 
 from typing import Final, TypeVar
 
+from agent_memory.backend import Entry
+from agent_memory.core import conversation_marks
+from agent_memory.core.protected_names import ProtectedNames
+from agent_memory.core.sync_facade import step
 from agent_memory.memory import AgentMemory, AsyncAgentMemory
 
 HISTORY: Final = "history.jsonl"
@@ -31,3 +35,19 @@ def for_tools(kind: type[M], memory: M, history: bool, conversation: bool = True
     if not conversation:
         return memory._unreserved()
     return memory._protecting(KEPT, readable=history)
+
+
+def marks_above(memory: AgentMemory) -> list[str]:
+    """Return the marked directories, of the agent's tree, that refuse a conversation in this view."""
+    return step(conversation_marks.marks_above(memory._tree, memory._run, ("", "cron")))
+
+
+def take_back_marks(memory: AgentMemory, marked: list[str]) -> None:
+    """Take back marks that `marks_above` returned."""
+    step(conversation_marks.take_back(memory._tree, memory._run, marked))
+
+
+def files_of_conversations(memory: AgentMemory) -> list[Entry]:
+    """Return the files with the names of a conversation's files, at any depth."""
+    names = ProtectedNames(map(memory._tree.top.join, KEPT), readable=False)
+    return [entry for entry in memory.list() if names.holds(entry.key)]
