@@ -15,7 +15,7 @@ from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
 from agent_memory.backend import ETag
 from agent_memory.backend.helpers import Uncopied
 from agent_memory.errors import AgentMemoryFileNotFoundError, ConflictError
-from agent_memory.filesystem._confined import Memory
+from agent_memory.memory import AgentMemory
 from agent_memory.reading.reader import Reader
 
 BLOCK = 4 * 2**20
@@ -43,7 +43,7 @@ class RangedFile(Uncopied, AbstractBufferedFile):  # type: ignore[misc]  # fsspe
     def __init__(
         self,
         fs: AbstractFileSystem,
-        memory: Memory,
+        memory: AgentMemory,
         path: str,
         block_size: int | None,
         cache_type: str,

@@ -1,13 +1,14 @@
-"""The parts that the adapters of agent frameworks share: views of a memory, JSON records, JSON lines and errors."""
+"""The parts that the adapters of agent frameworks share: views of a memory, ids as names, JSON lines and errors."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import metadata
-from typing import Any, NoReturn, TypeAlias, TypeVar
+from typing import Any, Final, NoReturn, TypeAlias, TypeVar
 
 from agent_memory._json import parse_json, require_levels
 from agent_memory.core.one_file import attempt_each, fails_alone, raise_failed
@@ -17,11 +18,13 @@ from agent_memory.errors import (
     AgentMemoryError,
     AgentMemoryFileNotFoundError,
     BackendNotAvailableError,
+    FileAlreadyExistsError,
     InvalidContentError,
     InvalidPathError,
+    ReadError,
     install_hint,
 )
-from agent_memory.integrations._segments import record_segment, segment_text
+from agent_memory.key import decode_segment, encode_segment, segments
 from agent_memory.memory import AgentMemory, AsyncAgentMemory, WriteResult
 from agent_memory.reading.lines import MARK, MAX_LINE, backwards, forwards
 from agent_memory.reading.reader import Reader
@@ -56,6 +59,8 @@ __all__ = [
 ]
 
 _log = logging.getLogger("agent_memory")
+_TEXTS: Final = ".texts"
+"""The directory of the texts whose path segment contains only their digest."""
 AnyMemory: TypeAlias = AgentMemory | AsyncAgentMemory
 T = TypeVar("T")
 Parse: TypeAlias = Callable[[Any], T | None]
@@ -271,6 +276,46 @@ def warn_left_out(left_out: Sequence[LeftOut]) -> None:
     if left_out:
         path, reason = min(left_out)
         _log.warning("%d files could not be read and are left out; one is %s: %s", len(left_out), path, reason)
+
+
+async def record_segment(memory: AsyncAgentMemory, text: str, suffix: str = "") -> str:
+    """Encode any text as `agent_memory.encode_segment` does; if its segment is hashed, store the text in the memory.
+
+    The file is ``.texts/<SHA-256>``. It is created once, by one operation.
+
+    Raises:
+        InvalidContentError: a plugin changes the text, so its segment cannot be recorded.
+    """
+    segment = encode_segment(text, suffix)
+    if digest := segments.hashed_digest(segment.removesuffix(suffix)):
+        try:
+            result = await memory.create(f"{_TEXTS}/{digest}", segments.to_bytes(text))
+        except FileAlreadyExistsError as error:
+            if error.taken_by != "file":  # else it was recorded before
+                raise
+        else:
+            if result.sha256 != digest:
+                raise InvalidContentError("a plugin changes this text, so its segment cannot be recorded")
+    return segment
+
+
+async def segment_text(memory: AsyncAgentMemory, segment: str, suffix: str = "") -> str:
+    """Return the text of a segment that `agent_memory.encode_segment` or `record_segment` made.
+
+    Raises:
+        InvalidPathError: no text has this segment.
+        AgentMemoryFileNotFoundError: the segment is hashed, and its text is not recorded in this tree.
+    """
+    try:
+        return decode_segment(segment, suffix)
+    except InvalidPathError as error:
+        if error.rule != "hashed":
+            raise
+    digest = segments.hashed_digest(segment.removesuffix(suffix))
+    data = await memory.read_bytes(f"{_TEXTS}/{digest}")
+    if hashlib.sha256(data).hexdigest() != digest:
+        raise ReadError("the record of a segment's text has been changed", path=f"{_TEXTS}/{digest}")
+    return segments.to_text(data)
 
 
 async def known_text(memory: AsyncAgentMemory, segment: str, suffix: str = "") -> str | None:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from agent_memory.backend import Entry
 from agent_memory.core import conversation_marks
 from agent_memory.core.protected_names import ProtectedNames
-from agent_memory.core.sync_facade import step
+from agent_memory.core.sync_facade import step, sync_facade
 from agent_memory.memory import AgentMemory, AsyncAgentMemory
 
 HISTORY: Final = "history.jsonl"
 JOBS: Final = "cron/jobs.json"
 KEPT: Final = (HISTORY, JOBS)  # matched by their last segments, in any directory
 M = TypeVar("M", AgentMemory, AsyncAgentMemory)
+EitherMemory = TypeVar("EitherMemory", bound=AgentMemory | AsyncAgentMemory)
+"""The memory of a tool whose sync and async class share their logic; see `logic_view`."""
 
 
 def for_tools(kind: type[M], memory: M, history: bool, conversation: bool = True) -> M:
@@ -35,6 +37,12 @@ def for_tools(kind: type[M], memory: M, history: bool, conversation: bool = True
     if not conversation:
         return memory._unreserved()
     return memory._protecting(KEPT, readable=history)
+
+
+def logic_view(kind: type[Any], memory: Any, history: bool, conversation: bool = True) -> AsyncAgentMemory:
+    """As `for_tools`, for the logic that a sync and an async tool share: a view of a sync memory never suspends."""
+    view: AgentMemory | AsyncAgentMemory = for_tools(kind, memory, history, conversation)
+    return sync_facade(view) if isinstance(view, AgentMemory) else view
 
 
 def marks_above(memory: AgentMemory) -> list[str]:

@@ -16,7 +16,7 @@ from agent_memory.tools._strings import STRINGS
 from agent_memory.tools.arguments import Parameter, Values, checked, shown
 from agent_memory.tools.memory_tool import AsyncMemoryTool
 from agent_memory.tools.results import MAX_CHARACTERS, Malformed, ToolRefusal, ToolResult, answered
-from agent_memory.tools.search import MAX_CONTEXT, MAX_RESULTS, fitting, found_lines
+from agent_memory.tools.search import MAX_CONTEXT, MAX_RESULTS, LineSearch, fitting
 
 TOOLS: Final[dict[str, CommandSchema]] = {
     **COMMANDS,
@@ -80,7 +80,7 @@ class Toolset:
             if name in given:
                 given[name] = given[name].removeprefix(f"{ROOT}/")
         try:
-            found = await found_lines(self._memory, room=MAX_CHARACTERS, **given)
+            found = await LineSearch(**given).run(self._memory, self._memory._at_once, MAX_CHARACTERS)
         except InvalidPathError:
             raise
         except ValueError as error:
