@@ -6,7 +6,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import metadata
 from typing import Any, Final, NoReturn, TypeAlias, TypeVar
 
@@ -40,14 +40,15 @@ __all__ = [
     "checked_id",
     "done_each",
     "each_file",
+    "found_each",
     "from_json",
     "known_text",
-    "last_records",
     "mapped_errors",
     "raise_failed",
     "read_each",
     "record_segment",
     "records",
+    "remove",
     "segment_text",
     "step",
     "sync_facade",
@@ -62,6 +63,7 @@ _log = logging.getLogger("agent_memory")
 _TEXTS: Final = ".texts"
 """The directory of the texts whose path segment contains only their digest."""
 AnyMemory: TypeAlias = AgentMemory | AsyncAgentMemory
+Item = TypeVar("Item")
 T = TypeVar("T")
 Parse: TypeAlias = Callable[[Any], T | None]
 """A record of a JSON value; None if the value is no record."""
@@ -207,58 +209,60 @@ class Records(list[T]):
             self.append(record)
 
 
-async def records(memory: AsyncAgentMemory, path: str, parse: Parse[T]) -> Records[T] | None:
-    """Return all records of a file of JSON lines; lines without a record are left out; None without a file."""
+async def records(memory: AsyncAgentMemory, path: str, parse: Parse[T], count: int | None = None) -> Records[T] | None:
+    """Return the records of a file of JSON lines; lines without a record are left out; None without a file.
 
-    async def work(reader: Reader) -> Records[T]:
-        found = Records[T]()
-        async for lines in forwards(reader):
-            found.damaged += bool(lines.too_long)
-            for line in lines.data.split(b"\n"):
-                found.add(line, parse)
-        return found
-
-    return await _scanned(memory, path, work)
-
-
-async def last_records(memory: AsyncAgentMemory, path: str, parse: Parse[T], count: int) -> Records[T] | None:
-    """Return the last ``count`` records of a file of JSON lines; otherwise as `records`.
-
-    Only the end of the file is read.
+    Args:
+        memory: the memory of the file.
+        path: the file.
+        parse: makes a record from the value of a line.
+        count: return the last ``count`` records, and read only the end of the file; None returns all.
     """
-    if count <= 0:
+    if count is not None and count <= 0:
         return Records[T]()
 
     async def work(reader: Reader) -> Records[T]:
         found = Records[T]()
-        async for lines in backwards(reader):
+        async for lines in forwards(reader) if count is None else backwards(reader):
             found.damaged += bool(lines.too_long)
-            for line in reversed(lines.data.split(b"\n")):
-                found.add(line, parse)
-                if len(found) == count:
-                    found.reverse()
-                    return found
-        found.reverse()
+            rows = lines.data.split(b"\n")
+            for line in rows if count is None else reversed(rows):
+                if len(found) != count:
+                    found.add(line, parse)
+            if len(found) == count:
+                break
+        if count is not None:
+            found.reverse()
         return found
 
-    return await _scanned(memory, path, work)
-
-
-async def _scanned(
-    memory: AsyncAgentMemory, path: str, work: Callable[[Reader], Awaitable[Records[T]]]
-) -> Records[T] | None:
     try:
         return await memory.scan(path, work)
     except AgentMemoryFileNotFoundError:
         return None
 
 
+async def found_each(
+    memory: AsyncAgentMemory,
+    function: Callable[[Item], Awaitable[T]],
+    items: Iterable[Item],
+    path_of: Callable[[Item], str] = str,
+) -> list[tuple[Item, T]]:
+    """Call a function for each file, without files that are gone or, with a warning, that cannot be read."""
+    left_out: list[LeftOut] = []
+    found = await each_file(memory, function, items, left_out, path_of)
+    warn_left_out(left_out)
+    return found
+
+
+async def remove(memory: AsyncAgentMemory, path: str) -> None:
+    """Delete a file; a missing file is no error."""
+    with suppress(AgentMemoryFileNotFoundError):
+        await memory.delete(path)
+
+
 async def read_each(memory: AsyncAgentMemory, paths: Iterable[str]) -> dict[str, bytes]:
     """Return the bytes of files by path, without files that are gone or, with a warning, that cannot be read."""
-    left_out: list[LeftOut] = []
-    found = await each_file(memory, memory.read_bytes, paths, left_out)
-    warn_left_out(left_out)
-    return dict(found)
+    return dict(await found_each(memory, memory.read_bytes, paths))
 
 
 async def done_each(
