@@ -142,9 +142,7 @@ class AsyncConversationMemory:
         skipped = Skipped()
 
         async def work(reader: Reader) -> list[Message]:
-            if last_n is None:
-                return await _all(reader, skipped, self._system)
-            return await _last(reader, last_n, skipped, self._system)
+            return await _messages(reader, last_n, skipped, self._system)
 
         try:
             messages = await self._memory.scan(HISTORY, work)
@@ -253,14 +251,9 @@ def _parsed(lines: Lines, skipped: Skipped, system: bool) -> list[Message]:
     return [message for line in lines.data.split(b"\n") if (message := skipped.parse(line, system=system))]
 
 
-async def _all(reader: Reader, skipped: Skipped, system: bool) -> list[Message]:
-    messages: list[Message] = []
-    async for lines in forwards(reader):
-        messages += _parsed(lines, skipped, system)
-    return messages
-
-
-async def _last(reader: Reader, last_n: int, skipped: Skipped, system: bool) -> list[Message]:
+async def _messages(reader: Reader, last_n: int | None, skipped: Skipped, system: bool) -> list[Message]:
+    if last_n is None:
+        return [message async for lines in forwards(reader) for message in _parsed(lines, skipped, system)]
     found: list[Message] = []
     async for lines in backwards(reader):
         if lines.too_long:

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Final
 
 from agent_memory.conversation.messages import Message, Skipped, parse
-from agent_memory.reading.lines import BLOCK, forwards
+from agent_memory.reading.lines import forwards
 from agent_memory.reading.reader import Reader
 
 SEARCHABLE_ROLES: Final = ("user", "assistant")
@@ -60,7 +60,6 @@ class HistorySearch:
         query: the text that a message's content must contain, ignoring case.
         since: POSIX seconds; older messages count as absent. None: all messages.
         max_results: the most matches, the earliest first.
-        block: bytes to read at once.
         skip: how many matches to skip first.
         is_cut: keep no more of each message than `formatted` shows.
     """
@@ -71,7 +70,6 @@ class HistorySearch:
         *,
         since: float | None = None,
         max_results: int = 10,
-        block: int = BLOCK,
         skip: int = 0,
         is_cut: bool = False,
     ) -> None:
@@ -79,7 +77,6 @@ class HistorySearch:
         self._literal = max(_ESCAPED.split(self._query), key=len)
         self._since = since
         self._max_results = max_results
-        self._block = block
         self._skip = skip
         self._is_cut = is_cut
         self._to_skip = skip
@@ -91,7 +88,7 @@ class HistorySearch:
         """The matches; pass this method to `agent_memory.AgentMemory.scan`."""
         self._matches, self._awaits_after, self._to_skip, self._last = [], False, self._skip, b""
         skipped = Skipped()
-        async for lines in forwards(reader, block=self._block):
+        async for lines in forwards(reader):
             if lines.too_long:
                 skipped.add(lines.too_long)
             for line in lines.data.split(b"\n"):

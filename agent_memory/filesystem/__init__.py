@@ -172,12 +172,9 @@ class AgentMemoryFileSystem(Transfers):
         compression = get_compression(path, compression)
         text = {} if "b" in mode else {key: kwargs.pop(key) for key in _TEXT_OPTIONS if key in kwargs}
         text.setdefault("encoding", "utf-8")  # not the locale's: `AgentMemory.read` reads only UTF-8
-        kwargs.setdefault("autocommit", not self._intrans)
         binary = mode if "b" in mode else mode.replace("t", "") + "b"
         file = self._open(path, binary, block_size, cache_options=cache_options, compression=compression, **kwargs)
         if isinstance(file, PendingFile):
-            if not kwargs["autocommit"]:
-                self.transaction.files.append(file)
             return file if "b" in mode else pending_text(file, text)
         if compression is not None:
             file = compr[compression](file, mode="r")
@@ -188,7 +185,6 @@ class AgentMemoryFileSystem(Transfers):
         path: str,
         mode: str = "rb",
         block_size: int | None = None,
-        autocommit: bool = True,
         cache_options: dict[str, Any] | None = None,
         cache_type: str = "readahead",
         compression: str | None = None,
@@ -199,8 +195,8 @@ class AgentMemoryFileSystem(Transfers):
                 return RangedFile(self, self._memory, path, block_size, cache_type, cache_options)
         save = self._saving(path, mode)
         if compression is None:
-            return PendingFile(self, path, mode, save, autocommit)
-        return PendingFile(self, path, mode, lambda data: save(compressed(data, compression)), autocommit)
+            return PendingFile(self, path, mode, save)
+        return PendingFile(self, path, mode, lambda data: save(compressed(data, compression)))
 
     def _saving(self, path: str, mode: str) -> Callable[[bytes], object]:
         memory = self._memory
@@ -217,17 +213,14 @@ class AgentMemoryFileSystem(Transfers):
     # Writing
 
     def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **kwargs: Any) -> None:
-        """Write a file, or create it with ``mode="create"``: one operation, in a transaction at its end."""
+        """Write a file, or create it with ``mode="create"``: one operation."""
         memoryview(value)  # TypeError: a text is no content of a file of bytes
         opened = {"overwrite": "wb", "create": "xb"}.get(mode)
         if opened is None:
             raise ValueError(f"mode must be 'overwrite' or 'create', not {mode!r}")
-        if self._intrans:
-            with self.open(path, opened) as file:
-                file.write(value)
-        elif (path := self._strip_protocol(path)) == "":
+        if (path := self._strip_protocol(path)) == "":
             raise is_a_directory(path)
-        elif opened == "wb":
+        if opened == "wb":
             self._memory.write(path, value)
         else:
             self._memory.create(path, value)

@@ -11,7 +11,6 @@ from typing import Any, Final, NoReturn, cast
 
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.spec import AbstractFileSystem
-from fsspec.transaction import Transaction
 from fsspec.utils import stringify_path
 
 from agent_memory.backend import Entry
@@ -22,13 +21,13 @@ from agent_memory.memory import AgentMemory
 _LOCAL: Final = ("file", "local")
 
 
-class _OneTransaction(Transaction):  # type: ignore[misc]  # fsspec has no types
-    """fsspec's transaction, which refuses to nest: a nested one would lose pending files."""
+class _NoTransactions:
+    """fsspec's class of transactions for a filesystem without them."""
 
-    def start(self) -> None:
-        if cast(Any, self.fs)._intrans:
-            raise ValueError("this filesystem already has an open transaction; transactions cannot be nested")
-        super().start()
+    def __init__(self, fs: AbstractFileSystem) -> None:
+        raise NotImplementedError(
+            f"{type(fs).__name__} has no transactions: it saves each file when the file is closed"
+        )
 
 
 class Confined(Uncopied, AbstractFileSystem):  # type: ignore[misc]  # fsspec has no types
@@ -36,7 +35,7 @@ class Confined(Uncopied, AbstractFileSystem):  # type: ignore[misc]  # fsspec ha
 
     protocol = "agentmemory"
     cachable = False
-    transaction_type = _OneTransaction
+    transaction_type = _NoTransactions
 
     def __init__(self, memory: AgentMemory) -> None:
         super().__init__()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TypedDict, Unpack
 
 from agent_memory.core.sync_facade import step
-from agent_memory.errors import BackendNotAvailableError, install_hint
+from agent_memory.integrations.toolkit import unusable
 from agent_memory.memory import AgentMemory, AsyncAgentMemory
 from agent_memory.tools._each_file import LeftOut, each_file
 from agent_memory.tools._protected import logic_view
@@ -17,7 +17,7 @@ try:
     from anthropic.tools import BetaAbstractMemoryTool, BetaAsyncAbstractMemoryTool, ToolError
     from anthropic.types.beta import BetaCacheControlEphemeralParam, BetaMemoryTool20250818Command
 except ImportError as error:
-    raise BackendNotAvailableError(f"the Claude SDK is missing: {install_hint('anthropic')}") from error
+    raise unusable("anthropic", "anthropic", error) from error
 
 __all__ = ["AgentMemoryTool", "AsyncAgentMemoryTool"]
 

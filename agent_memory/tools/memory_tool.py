@@ -18,7 +18,7 @@ from agent_memory.errors import (
     ReadError,
 )
 from agent_memory.memory import AgentMemory, AsyncAgentMemory, TreeResult
-from agent_memory.tools import _edits, _views
+from agent_memory.tools import _views
 from agent_memory.tools._model_text import ModelText, overwriting
 from agent_memory.tools._paths import ROOT as ROOT
 from agent_memory.tools._paths import Paths
@@ -148,7 +148,7 @@ class _MemoryTool(Generic[EitherMemory]):
 
         def change(file: ModelText) -> str:
             nonlocal done
-            done = _edits.replaced(file.text, file.given(old), file.given(new), path, self._strings)
+            done = _views.replaced(file.text, file.given(old), file.given(new), path, self._strings)
             return done[0]
 
         try:
@@ -163,7 +163,7 @@ class _MemoryTool(Generic[EitherMemory]):
         line, addition = cast(int, values["insert_line"]), str(values["insert_text"])
 
         def change(file: ModelText) -> str:
-            return _edits.inserted(file.text, line, file.given(addition), self._strings)
+            return _views.inserted(file.text, line, file.given(addition), self._strings)
 
         try:
             await self._edit(path, name, change)
