@@ -153,22 +153,6 @@ with fs.open("a.md", "r") as file:
     subprocess.run([sys.executable, "-c", program, str(tmp_path / "root")], check=True, env=environment)
 
 
-def test_a_failed_save_can_be_retried(plain: FileSystem, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = plain.open("a.md", "wb", autocommit=False)
-    file.write(b"kept")
-    file.close()
-    with monkeypatch.context() as patch:
-        patch.setattr(file, "_save", _fail)
-        with pytest.raises(OSError, match="not now"):
-            file.commit()
-    file.commit()
-    assert plain.cat("a.md") == b"kept"
-
-
-def _fail(_: bytes) -> None:
-    raise OSError("not now")
-
-
 def test_removing_files_and_their_directory_together_removes_each_once(plain: FileSystem) -> None:
     for number in range(50):
         plain.pipe_file(f"d/{number}", b"")
