@@ -11,13 +11,13 @@ from agent_memory.cli.arguments import max_results_option, memory_path
 from agent_memory.cli.files import ContentCommand, content_argument, given_text, show_unchanged
 from agent_memory.cli.output import Exit, counted, moment, note, printable, row, show_json
 from agent_memory.cli.settings import Access, Command, Group, Settings, pass_settings
-from agent_memory.conversation import ConversationMemory, Match, Message, Skipped
-from agent_memory.conversation.marks import files_of_conversations, marks_above, take_back_marks
-from agent_memory.conversation.memory import HISTORY
-from agent_memory.conversation.search import formatted
+from agent_memory.conversation.memory import HISTORY, ConversationMemory
+from agent_memory.conversation.messages import Message, Skipped
+from agent_memory.conversation.search import Match, formatted
 from agent_memory.conversation.tools import MAX_RESULTS, RESULTS, since
 from agent_memory.errors import AgentMemoryFileNotFoundError
 from agent_memory.key.quoting import field
+from agent_memory.tools._protected import files_of_conversations, marks_above, take_back_marks
 
 _LAST = 20
 _INDENT = "\n    "

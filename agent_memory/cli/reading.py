@@ -21,9 +21,8 @@ from agent_memory.cli.settings import Access, Command, Settings, pass_settings
 from agent_memory.key.patterns import require_possible
 from agent_memory.key.quoting import field
 from agent_memory.memory import AgentMemory
-from agent_memory.tools import MemorySearch, MemoryTool
-from agent_memory.tools.memory_tool import ROOT
-from agent_memory.tools.search import MAX_CONTEXT, MAX_RESULTS, RESULTS, SearchResult
+from agent_memory.tools.memory_tool import ROOT, MemoryTool
+from agent_memory.tools.search import MAX_CONTEXT, MAX_RESULTS, RESULTS, MemorySearch, SearchResult
 
 if TYPE_CHECKING:
     from rich.tree import Tree

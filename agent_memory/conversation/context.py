@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Final
 
-from agent_memory.conversation.memory import AsyncConversationMemory, Conversation, ConversationMemory
+from agent_memory.conversation.memory import AsyncConversationMemory, ConversationMemory
 from agent_memory.conversation.messages import Message
 from agent_memory.core.sync_facade import step
 from agent_memory.errors import AgentMemoryError
@@ -48,15 +48,58 @@ class ContextMessages(list[Message]):
         return self.cause is not None
 
 
-class _Context:
-    def __init__(self, conversation: Conversation, last_n: int, owner: Collection[str]) -> None:
+def _tell(message: str, error: Exception) -> None:
+    """Log a failure: as a warning the first time in this process, later as INFO."""
+    cause = type(error).__name__
+    if isinstance(error, AgentMemoryError):  # the text of any other error could contain stored content
+        cause += f": {error}"
+    failure = (os.getpid(), message, _NUMBER.sub("0", cause))
+    level = logging.INFO if failure in _told else logging.WARNING
+    if len(_told) < _MOST_TOLD:
+        _told.add(failure)
+    _log.log(level, message, cause)
+
+
+class MemoryContext:
+    """Builds the messages of a model call from memory, and stores the exchange; neither method raises.
+
+    Args:
+        conversation: the conversation with the history and the memory document.
+        last_n: how many messages of the history a call includes.
+        owner: the sender ids that are shown as ``owner``.
+
+    A failure is logged with its cause: as a warning once per process and cause, later as INFO. It is reported by
+    `ContextMessages.degraded` and ``cause``, and by the result of `persist_exchange`.
+    """
+
+    def __init__(self, conversation: ConversationMemory, *, last_n: int = _LAST_N, owner: Collection[str] = ()) -> None:
+        self._async = AsyncMemoryContext(conversation._async, last_n=last_n, owner=owner)
+
+    def build_messages(self, system_prompt: str, user_message: str) -> ContextMessages:
+        """The system prompt with the memory document, the last messages of the history, and the user's message."""
+        return step(self._async.build_messages(system_prompt, user_message))
+
+    def persist_exchange(
+        self, user_message: str, reply: str, *, channel: str | None = None, sender_id: str | None = None
+    ) -> bool:
+        """Append the user's message and the model's final text, in one append; return False if that failed."""
+        return step(self._async.persist_exchange(user_message, reply, channel=channel, sender_id=sender_id))
+
+
+class AsyncMemoryContext:
+    """`MemoryContext` for async callers, and with the logic of a sync conversation its own logic."""
+
+    def __init__(
+        self, conversation: AsyncConversationMemory, *, last_n: int = _LAST_N, owner: Collection[str] = ()
+    ) -> None:
         if isinstance(owner, str):
             raise ValueError("owner must be a collection of sender ids, not a str")
         self._conversation = conversation
         self._last_n = last_n
         self._owner = frozenset(owner)
 
-    async def build(self, system_prompt: str, user_message: str) -> ContextMessages:
+    async def build_messages(self, system_prompt: str, user_message: str) -> ContextMessages:
+        """See `MemoryContext.build_messages`."""
         user = Message("user", user_message)
         try:
             document = ModelText(await self._conversation.load_global_memory()).text
@@ -68,9 +111,13 @@ class _Context:
         system = f"{system_prompt}\n\n## Your Memory\n\n{document}" if document.strip() else system_prompt
         return ContextMessages([Message("system", system), *shown, user], skipped=history.skipped)
 
-    async def persist(self, messages: Sequence[Message]) -> bool:
+    async def persist_exchange(
+        self, user_message: str, reply: str, *, channel: str | None = None, sender_id: str | None = None
+    ) -> bool:
+        """See `MemoryContext.persist_exchange`."""
+        asked = Message("user", user_message, channel=channel, sender_id=sender_id)
         try:
-            await self._conversation.append_messages(messages)
+            await self._conversation.append_messages([asked, Message("assistant", reply, channel=channel)])
         except Exception as error:  # noqa: BLE001 - no failure of memory may stop the answer
             _tell(_UNSTORED, error)
             return False
@@ -87,67 +134,3 @@ class _Context:
         else:
             label = repr(sender) if sender.casefold() in _LABELS else field(sender)
         return replace(message, content=f"[{field(message.channel)} / {label}]\n{message.content}")
-
-
-def _tell(message: str, error: Exception) -> None:
-    """Log a failure: as a warning the first time in this process, later as INFO."""
-    cause = type(error).__name__
-    if isinstance(error, AgentMemoryError):  # the text of any other error could contain stored content
-        cause += f": {error}"
-    failure = (os.getpid(), message, _NUMBER.sub("0", cause))
-    level = logging.INFO if failure in _told else logging.WARNING
-    if len(_told) < _MOST_TOLD:
-        _told.add(failure)
-    _log.log(level, message, cause)
-
-
-def _exchange(user_message: str, reply: str, channel: str | None, sender_id: str | None) -> list[Message]:
-    return [
-        Message("user", user_message, channel=channel, sender_id=sender_id),
-        Message("assistant", reply, channel=channel),
-    ]
-
-
-class MemoryContext:
-    """Builds the messages of a model call from memory, and stores the exchange; neither method raises.
-
-    Args:
-        conversation: the conversation with the history and the memory document.
-        last_n: how many messages of the history a call includes.
-        owner: the sender ids that are shown as ``owner``.
-
-    A failure is logged with its cause: as a warning once per process and cause, later as INFO. It is reported by
-    `ContextMessages.degraded` and ``cause``, and by the result of `persist_exchange`.
-    """
-
-    def __init__(self, conversation: ConversationMemory, *, last_n: int = _LAST_N, owner: Collection[str] = ()) -> None:
-        self._context = _Context(conversation.logic, last_n, owner)
-
-    def build_messages(self, system_prompt: str, user_message: str) -> ContextMessages:
-        """The system prompt with the memory document, the last messages of the history, and the user's message."""
-        return step(self._context.build(system_prompt, user_message))
-
-    def persist_exchange(
-        self, user_message: str, reply: str, *, channel: str | None = None, sender_id: str | None = None
-    ) -> bool:
-        """Append the user's message and the model's final text, in one append; return False if that failed."""
-        return step(self._context.persist(_exchange(user_message, reply, channel, sender_id)))
-
-
-class AsyncMemoryContext:
-    """`MemoryContext` for async callers."""
-
-    def __init__(
-        self, conversation: AsyncConversationMemory, *, last_n: int = _LAST_N, owner: Collection[str] = ()
-    ) -> None:
-        self._context = _Context(conversation.logic, last_n, owner)
-
-    async def build_messages(self, system_prompt: str, user_message: str) -> ContextMessages:
-        """See `MemoryContext.build_messages`."""
-        return await self._context.build(system_prompt, user_message)
-
-    async def persist_exchange(
-        self, user_message: str, reply: str, *, channel: str | None = None, sender_id: str | None = None
-    ) -> bool:
-        """See `MemoryContext.persist_exchange`."""
-        return await self._context.persist(_exchange(user_message, reply, channel, sender_id))

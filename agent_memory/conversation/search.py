@@ -1,24 +1,35 @@
-"""Search of a history in one pass; blocks that cannot contain the query are not parsed.
+"""Search of a history in one pass; a line that is certain not to match is not parsed.
 
 The result is the same as if every line were parsed, every message compared with the query, and the messages before
-and after each match added; only lines that cannot change this result are not parsed.
+and after each match added.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
-from agent_memory.conversation.damage import count_damaged
 from agent_memory.conversation.messages import Message, Skipped, parse
-from agent_memory.reading.lines import BLOCK, Lines, backwards, forwards
-from agent_memory.reading.prefilter import SearchPrefilter
+from agent_memory.reading.lines import forwards
 from agent_memory.reading.reader import Reader
 
 SEARCHABLE_ROLES: Final = ("user", "assistant")
 _SHOWN = 300
 _SHOWN_OF_A_NAME = 100
+_ESCAPED: Final = re.compile(r'["\\/\x00-\x1f]')
+"""The characters that JSON may escape in another way than by their number."""
+_PLAIN = r'[^"\\\x00-\x1f]*'
+_TEXT = rf'"{_PLAIN}(?:\\(?:["\\/bfnrt]|u[0-9A-Fa-f]{{4}}){_PLAIN})*"'
+_DAY = r"[12][0-9]{3}-(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])"  # later days are left to the parser
+_TIME = rf"{_DAY}T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{{6}})?(?:\+00:00)?"
+_USUAL: Final = re.compile(
+    rf'\{{"role": "[a-z]+", "content": {_TEXT}, "timestamp": "({_TIME})"'
+    rf'(?:, "(?:tool_call_id|reasoning_content|channel|sender_id)": {_TEXT})*\}}'
+)
+"""A line in the form that this package writes, which holds a message; its group is the time."""
 
 
 @dataclass(slots=True)
@@ -49,7 +60,6 @@ class HistorySearch:
         query: the text that a message's content must contain, ignoring case.
         since: POSIX seconds; older messages count as absent. None: all messages.
         max_results: the most matches, the earliest first.
-        block: bytes to read at once.
         skip: how many matches to skip first.
         is_cut: keep no more of each message than `formatted` shows.
     """
@@ -60,104 +70,82 @@ class HistorySearch:
         *,
         since: float | None = None,
         max_results: int = 10,
-        block: int = BLOCK,
         skip: int = 0,
         is_cut: bool = False,
     ) -> None:
         self._query = query.lower()
+        self._literal = max(_ESCAPED.split(self._query), key=len)
         self._since = since
         self._max_results = max_results
-        self._block = block
         self._skip = skip
-        self._to_skip = skip
         self._is_cut = is_cut
-        self._prefilter = SearchPrefilter(self._query, json=True)
+        self._to_skip = skip
+        self._last = b""
         self._matches: list[Match] = []
         self._awaits_after = False
 
     async def run(self, reader: Reader) -> Matches:
         """The matches; pass this method to `agent_memory.AgentMemory.scan`."""
-        self._matches, self._awaits_after, self._to_skip = [], False, self._skip
+        self._matches, self._awaits_after, self._to_skip, self._last = [], False, self._skip, b""
         skipped = Skipped()
-        async for lines in forwards(reader, block=self._block):
+        async for lines in forwards(reader):
             if lines.too_long:
                 skipped.add(lines.too_long)
-            count_damaged(lines.raw, lines.size, skipped)
-            await self._search(reader, lines)
-            if len(self._matches) == self._max_results and not self._awaits_after:
+            for line in lines.data.split(b"\n"):
+                self._take(line, skipped)
+            if self._is_full() and not self._awaits_after:
                 break
         return Matches(self._matches, skipped.count)
 
-    async def _search(self, reader: Reader, lines: Lines) -> None:
-        data, size = lines.raw, lines.size  # raw may be longer than the lines; lines.data would then copy it
-        self._take_after(data, 0, size)
-        find = self._prefilter.finder(data)
-        found = find(0)
-        while 0 <= found < size and len(self._matches) < self._max_results:
-            start, end = data.rfind(b"\n", 0, found) + 1, _line_end(data, found)
-            line = data[start:end]
-            message = self._seen(line) if _could_be_searchable(line) else None
-            if message and self._is_match(message):
-                if self._to_skip:
-                    self._to_skip -= 1
-                else:
-                    before = await self._before(reader, lines, start)
-                    self._matches.append(Match(before and self._kept(before), self._kept(message)))
-                    self._awaits_after = True
-                    self._take_after(data, end, size)
-            found = find(end)
+    def _take(self, line: bytes, skipped: Skipped) -> None:
+        usual = _usual(line)
+        if usual and not self._awaits_after and (self._is_full() or not self._could_match(usual.string)):
+            is_seen = self._is_since(datetime.fromisoformat(usual[1]))
+        else:
+            message = skipped.parse(line)
+            is_seen = message is not None and self._is_since(message.timestamp)
+            if message and is_seen:
+                self._take_message(message)
+        if is_seen:
+            self._last = line
 
-    def _take_after(self, data: bytes, at: int, size: int) -> None:
-        """Set the first message from an offset on as ``after`` of the last match, if that is still missing."""
-        while self._awaits_after and at < size:
-            end = _line_end(data, at)
-            if message := self._seen(data[at:end]):
-                self._matches[-1].after = self._kept(message)
-                self._awaits_after = False
-            at = end
+    def _take_message(self, message: Message) -> None:
+        if self._awaits_after:
+            self._matches[-1].after = self._kept(message)
+            self._awaits_after = False
+        if self._is_full() or not (_is_searchable(message) and self._query in message.content.lower()):
+            return
+        if self._to_skip:
+            self._to_skip -= 1
+            return
+        before = parse(self._last)
+        self._matches.append(Match(before and self._kept(before), self._kept(message)))
+        self._awaits_after = True
 
-    async def _before(self, reader: Reader, lines: Lines, end: int) -> Message | None:
-        """The message before an offset of a block; reads earlier blocks until there is one."""
-        for line in _reversed_lines(lines.raw, end):
-            if message := self._seen(line):
-                return message
-        async for earlier in backwards(reader, lines.start):
-            for line in _reversed_lines(earlier.data, len(earlier.data)):
-                if message := self._seen(line):
-                    return message
-        return None
+    def _could_match(self, line: str) -> bool:
+        """Whether a message can match: its line has the query's longest part without escapes, or escapes by number."""
+        return self._literal in line.lower() or "\\u" in line
 
-    def _seen(self, line: bytes) -> Message | None:
-        message = parse(line)
-        return message if message and (self._since is None or _is_since(message, self._since)) else None
+    def _is_full(self) -> bool:
+        return len(self._matches) >= self._max_results
+
+    def _is_since(self, time: datetime) -> bool:
+        if self._since is None:
+            return True
+        try:
+            return time.timestamp() >= self._since
+        except (OverflowError, ValueError, OSError):
+            return False  # a year outside the platform's range
 
     def _kept(self, message: Message) -> Message:
         return _cut(message) if self._is_cut else message
 
-    def _is_match(self, message: Message) -> bool:
-        return _is_searchable(message) and self._query in message.content.lower()
 
-
-def _could_be_searchable(line: bytes) -> bool:
-    return b'"user"' in line or b'"assistant"' in line or b"\\u" in line
-
-
-def _is_since(message: Message, since: float) -> bool:
+def _usual(line: bytes) -> re.Match[str] | None:
     try:
-        return message.timestamp.timestamp() >= since
-    except (OverflowError, ValueError, OSError):
-        return False  # a year outside the platform's range
-
-
-def _line_end(data: bytes, at: int) -> int:
-    return data.find(b"\n", at) + 1 or len(data)
-
-
-def _reversed_lines(data: bytes, end: int) -> Iterator[bytes]:
-    while end > 0:
-        start = data.rfind(b"\n", 0, end - 1) + 1
-        yield data[start:end]
-        end = start
+        return _USUAL.fullmatch(line.decode())
+    except UnicodeDecodeError:
+        return None
 
 
 def _cut(message: Message) -> Message:

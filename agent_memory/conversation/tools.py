@@ -8,7 +8,7 @@ from copy import deepcopy
 from itertools import accumulate
 from typing import Final
 
-from agent_memory.conversation.memory import MEMORY, AsyncConversationMemory, Conversation, ConversationMemory
+from agent_memory.conversation.memory import MEMORY, AsyncConversationMemory, ConversationMemory
 from agent_memory.conversation.search import HistorySearch, Match, formatted
 from agent_memory.core.sync_facade import step
 from agent_memory.tools._model_text import overwriting
@@ -38,31 +38,6 @@ _WRITE: Final[dict[str, object]] = {
 }
 
 
-async def _search(conversation: Conversation, arguments: Arguments) -> ToolResult:
-    async def call() -> ToolResult:
-        given = as_mapping(arguments)
-        query = given.get("query")
-        if not isinstance(query, str) or not query.strip():
-            raise ToolRefusal("Error: query is required")
-        query = query.strip()
-        offset = max(0, _integer(given, "offset", 0))
-        search = HistorySearch(
-            query,
-            since=since(_integer(given, "days", 0)),
-            max_results=min(MAX_RESULTS, max(1, _integer(given, "max_results", RESULTS))),
-            skip=offset,
-            is_cut=True,
-        )
-        matches = await conversation.search(search)
-        data = {"damaged_lines": matches.skipped} if matches.skipped else None
-        if matches:
-            return ToolResult(_fitting(matches, offset), data=data)
-        none = f"No matches found for '{query if len(query) <= _SHOWN else query[:_SHOWN] + '...'}'."
-        return ToolResult(none + _left_out(matches.skipped), data=data)
-
-    return await answered(call)
-
-
 def _fitting(matches: list[Match], offset: int) -> str:
     """Format as many matches as fit in an answer, and say how to continue after them."""
     blocks = [formatted([match], offset + number) for number, match in enumerate(matches, 1)]
@@ -77,18 +52,6 @@ def _fitting(matches: list[Match], offset: int) -> str:
 def _left_out(skipped: int) -> str:
     lines = "1 damaged line" if skipped == 1 else f"{skipped:,} damaged lines"
     return f"\n[{lines} of the history left out]" if skipped else ""
-
-
-async def _write(conversation: Conversation, arguments: Arguments) -> ToolResult:
-    async def call() -> ToolResult:
-        content = as_mapping(arguments).get("content")
-        if not isinstance(content, str):
-            raise ToolRefusal("Error: content is required")
-        memory = conversation.memory
-        await memory.write(MEMORY, await overwriting(memory, MEMORY, content))
-        return ToolResult("Memory updated successfully.")
-
-    return await answered(call)
 
 
 def since(days: int) -> float | None:
@@ -116,11 +79,11 @@ class SearchHistoryTool:
     """
 
     def __init__(self, conversation: ConversationMemory) -> None:
-        self._conversation = conversation.logic
+        self._async = AsyncSearchHistoryTool(conversation._async)
 
     def call(self, arguments: Arguments) -> ToolResult:
         """Run one search; never raises for bad input from a model."""
-        return step(_search(self._conversation, arguments))
+        return step(self._async.call(arguments))
 
     @staticmethod
     def tool_definition() -> dict[str, object]:
@@ -129,14 +92,35 @@ class SearchHistoryTool:
 
 
 class AsyncSearchHistoryTool:
-    """`SearchHistoryTool` for async callers."""
+    """`SearchHistoryTool` for async callers, and with the logic of a sync conversation its own logic."""
 
     def __init__(self, conversation: AsyncConversationMemory) -> None:
-        self._conversation = conversation.logic
+        self._conversation = conversation
 
     async def call(self, arguments: Arguments) -> ToolResult:
         """See `SearchHistoryTool.call`."""
-        return await _search(self._conversation, arguments)
+        return await answered(lambda: self._answer(arguments))
+
+    async def _answer(self, arguments: Arguments) -> ToolResult:
+        given = as_mapping(arguments)
+        query = given.get("query")
+        if not isinstance(query, str) or not query.strip():
+            raise ToolRefusal("Error: query is required")
+        query = query.strip()
+        offset = max(0, _integer(given, "offset", 0))
+        search = HistorySearch(
+            query,
+            since=since(_integer(given, "days", 0)),
+            max_results=min(MAX_RESULTS, max(1, _integer(given, "max_results", RESULTS))),
+            skip=offset,
+            is_cut=True,
+        )
+        matches = await self._conversation._search(search)
+        data = {"damaged_lines": matches.skipped} if matches.skipped else None
+        if matches:
+            return ToolResult(_fitting(matches, offset), data=data)
+        none = f"No matches found for '{query if len(query) <= _SHOWN else query[:_SHOWN] + '...'}'."
+        return ToolResult(none + _left_out(matches.skipped), data=data)
 
     tool_definition = staticmethod(SearchHistoryTool.tool_definition)
 
@@ -145,11 +129,11 @@ class MemoryWriteTool:
     """``memory_write``: replaces the memory document by ``content``."""
 
     def __init__(self, conversation: ConversationMemory) -> None:
-        self._conversation = conversation.logic
+        self._async = AsyncMemoryWriteTool(conversation._async)
 
     def call(self, arguments: Arguments) -> ToolResult:
         """Write the document; never raises for bad input from a model."""
-        return step(_write(self._conversation, arguments))
+        return step(self._async.call(arguments))
 
     @staticmethod
     def tool_definition() -> dict[str, object]:
@@ -158,13 +142,21 @@ class MemoryWriteTool:
 
 
 class AsyncMemoryWriteTool:
-    """`MemoryWriteTool` for async callers."""
+    """`MemoryWriteTool` for async callers, and with the logic of a sync conversation its own logic."""
 
     def __init__(self, conversation: AsyncConversationMemory) -> None:
-        self._conversation = conversation.logic
+        self._conversation = conversation
 
     async def call(self, arguments: Arguments) -> ToolResult:
         """See `MemoryWriteTool.call`."""
-        return await _write(self._conversation, arguments)
+        return await answered(lambda: self._answer(arguments))
+
+    async def _answer(self, arguments: Arguments) -> ToolResult:
+        content = as_mapping(arguments).get("content")
+        if not isinstance(content, str):
+            raise ToolRefusal("Error: content is required")
+        memory = self._conversation._memory
+        await memory.write(MEMORY, await overwriting(memory, MEMORY, content))
+        return ToolResult("Memory updated successfully.")
 
     tool_definition = staticmethod(MemoryWriteTool.tool_definition)

@@ -25,6 +25,9 @@ class _Answering:
     def __init__(self, memory: AgentMemory) -> None:
         self._memory = memory
 
+    def _of_conversation(self, directories: tuple[str, ...]) -> AsyncAgentMemory:
+        return sync_facade(self._memory._of_conversation(directories))
+
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._memory, name)
 

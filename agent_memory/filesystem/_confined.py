@@ -5,52 +5,29 @@ from __future__ import annotations
 import errno
 import os
 import secrets
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final, NoReturn, Protocol, TypeVar, cast
+from typing import Any, Final, NoReturn, cast
 
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.spec import AbstractFileSystem
-from fsspec.transaction import Transaction
 from fsspec.utils import stringify_path
 
-from agent_memory.backend import ANY, Entry
+from agent_memory.backend import Entry
 from agent_memory.backend.helpers import Uncopied
-from agent_memory.core.precondition import DeleteCondition, WriteCondition
 from agent_memory.errors import AgentMemoryFileNotFoundError
-from agent_memory.reading.reader import Reader
+from agent_memory.memory import AgentMemory
 
-T = TypeVar("T")
 _LOCAL: Final = ("file", "local")
 
 
-class Memory(Protocol):
-    """The methods of `agent_memory.AgentMemory` that a filesystem uses."""
+class _NoTransactions:
+    """fsspec's class of transactions for a filesystem without them."""
 
-    def read_bytes(self, path: str) -> bytes: ...
-    def scan(self, path: str, work: Callable[[Reader], Awaitable[T]]) -> T: ...
-    def write(self, path: str, content: bytes) -> object: ...
-    def write_blocks(self, path: str, blocks: Iterable[bytes], size: int, *, when: WriteCondition = ANY) -> object: ...
-    def create(self, path: str, content: bytes) -> object: ...
-    def append(self, path: str, content: bytes) -> object: ...
-    def delete(self, path: str, *, when: DeleteCondition = ANY) -> None: ...
-    def delete_tree(self, path: str) -> object: ...
-    def rename(self, path: str, new_path: str) -> object: ...
-    def copy(self, path: str, new_path: str) -> object: ...
-    def list(self, path: str, *, recursive: bool = True) -> tuple[Entry, ...]: ...
-    def _entry(self, path: str) -> Entry: ...
-    def exists(self, path: str) -> bool: ...
-    def is_directory(self, path: str) -> bool: ...
-    def subtree(self, path: str) -> object: ...
-
-
-class _OneTransaction(Transaction):  # type: ignore[misc]  # fsspec has no types
-    """fsspec's transaction, which refuses to nest: a nested one would lose pending files."""
-
-    def start(self) -> None:
-        if cast(Any, self.fs)._intrans:
-            raise ValueError("this filesystem already has an open transaction; transactions cannot be nested")
-        super().start()
+    def __init__(self, fs: AbstractFileSystem) -> None:
+        raise NotImplementedError(
+            f"{type(fs).__name__} has no transactions: it saves each file when the file is closed"
+        )
 
 
 class Confined(Uncopied, AbstractFileSystem):  # type: ignore[misc]  # fsspec has no types
@@ -58,9 +35,9 @@ class Confined(Uncopied, AbstractFileSystem):  # type: ignore[misc]  # fsspec ha
 
     protocol = "agentmemory"
     cachable = False
-    transaction_type = _OneTransaction
+    transaction_type = _NoTransactions
 
-    def __init__(self, memory: Memory) -> None:
+    def __init__(self, memory: AgentMemory) -> None:
         super().__init__()
         self._memory = memory
         self._token = secrets.token_hex(16)

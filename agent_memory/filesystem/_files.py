@@ -15,7 +15,7 @@ from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
 from agent_memory.backend import ETag
 from agent_memory.backend.helpers import Uncopied
 from agent_memory.errors import AgentMemoryFileNotFoundError, ConflictError
-from agent_memory.filesystem._confined import Memory
+from agent_memory.memory import AgentMemory
 from agent_memory.reading.reader import Reader
 
 BLOCK = 4 * 2**20
@@ -43,7 +43,7 @@ class RangedFile(Uncopied, AbstractBufferedFile):  # type: ignore[misc]  # fsspe
     def __init__(
         self,
         fs: AbstractFileSystem,
-        memory: Memory,
+        memory: AgentMemory,
         path: str,
         block_size: int | None,
         cache_type: str,
@@ -112,23 +112,15 @@ async def sliced(reader: Reader, start: int | None, end: int | None) -> bytes:
 class PendingFile(Uncopied, io.BufferedIOBase):
     """A file for writing: buffers all written data, and saves it in one operation when it is closed.
 
-    If its ``with`` block raises, or it is never closed, it saves nothing. In an fsspec transaction, `commit` saves it.
-    ``flush`` makes nothing visible. It refers to its filesystem, which therefore stays open.
+    If its ``with`` block raises, or it is never closed, it saves nothing. ``flush`` makes nothing visible. It refers to
+    its filesystem, which therefore stays open.
     """
 
-    def __init__(
-        self,
-        fs: AbstractFileSystem,
-        path: str,
-        mode: str,
-        save: Callable[[bytes], object],
-        autocommit: bool = True,
-    ) -> None:
+    def __init__(self, fs: AbstractFileSystem, path: str, mode: str, save: Callable[[bytes], object]) -> None:
         self.fs = fs
         self.path = path
         self.mode = mode
-        self._save: Callable[[bytes], object] | None = save
-        self._autocommit = autocommit
+        self._save = save
         self._buffer = io.BytesIO()
 
     def writable(self) -> bool:
@@ -153,26 +145,10 @@ class PendingFile(Uncopied, io.BufferedIOBase):
     def close(self) -> None:
         if not self.closed:
             super().close()
-            if self._autocommit:
-                self.commit()
-
-    def commit(self) -> None:
-        """Save the written data, once.
-
-        Raises:
-            ValueError: the file is still open; its data is discarded.
-        """
-        if not self.closed:
-            self.discard()
-            raise ValueError(f"{self.path!r}: still open at the end of its transaction; nothing was written")
-        if self._save:
             self._save(self._buffer.getvalue())
-        self._save = None  # after the save, so that a failed save can be retried
-        self._buffer = io.BytesIO()
 
     def discard(self) -> None:
         """Close the file and discard the written data."""
-        self._save = None
         self._buffer = io.BytesIO()
         super().close()
 

@@ -178,10 +178,7 @@ class Transfers(Confined):
         mode: str = "overwrite",
         **kwargs: Any,
     ) -> None:
-        """Copy a local file into the tree, in bounded memory: one write, or with ``mode="create"`` one create.
-
-        In a transaction, the whole file is read immediately, and written at the end of the transaction.
-        """
+        """Copy a local file into the tree, in bounded memory: one write, or with ``mode="create"`` one create."""
         local = Path(local_path(lpath))
         self._strip_protocol(rpath)  # refuses a path of another filesystem, whatever the local disk has
         if local.is_dir():
@@ -191,7 +188,7 @@ class Transfers(Confined):
             size = os.fstat(file.fileno()).st_size
             callback.set_size(size)
             path = self._strip_protocol(rpath)
-            if self._intrans or path == "" or mode not in ("overwrite", "create"):
+            if path == "" or mode not in ("overwrite", "create"):
                 self.pipe_file(rpath, file.read(), mode)
             else:
                 when = ABSENT if mode == "create" else ANY

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
-from agent_memory.core.sync_facade import step, sync_facade
-from agent_memory.errors import BackendNotAvailableError, install_hint
+from typing import TypedDict, Unpack
+
+from agent_memory.core.sync_facade import step
+from agent_memory.integrations.toolkit import unusable
 from agent_memory.memory import AgentMemory, AsyncAgentMemory
 from agent_memory.tools._each_file import LeftOut, each_file
-from agent_memory.tools._protected import for_tools
+from agent_memory.tools._protected import logic_view
 from agent_memory.tools._strings import StringSet
-from agent_memory.tools.memory_tool import MAX_VIEW_CHARACTERS, AsyncMemoryTool, MemoryTool, OnExisting
+from agent_memory.tools.memory_tool import AsyncMemoryTool, MemoryTool, OnExisting
 from agent_memory.tools.results import ToolResult
 
 try:
     from anthropic.tools import BetaAbstractMemoryTool, BetaAsyncAbstractMemoryTool, ToolError
     from anthropic.types.beta import BetaCacheControlEphemeralParam, BetaMemoryTool20250818Command
 except ImportError as error:
-    raise BackendNotAvailableError(f"the Claude SDK is missing: {install_hint('anthropic')}") from error
+    raise unusable("anthropic", "anthropic", error) from error
 
 __all__ = ["AgentMemoryTool", "AsyncAgentMemoryTool"]
+
+
+class _Options(TypedDict, total=False):
+    """The options of `MemoryTool`."""
+
+    on_existing: OnExisting
+    strings: StringSet
+    max_view_characters: int
+    history: bool
+    conversation: bool
 
 
 class AgentMemoryTool(BetaAbstractMemoryTool):
@@ -39,23 +51,12 @@ class AgentMemoryTool(BetaAbstractMemoryTool):
         self,
         memory: AgentMemory,
         *,
-        on_existing: OnExisting = "error",
-        strings: StringSet = "docs",
-        max_view_characters: int = MAX_VIEW_CHARACTERS,
-        history: bool = False,
-        conversation: bool = True,
         cache_control: BetaCacheControlEphemeralParam | None = None,
+        **options: Unpack[_Options],
     ) -> None:
         super().__init__(cache_control=cache_control)
-        self._tool = MemoryTool(
-            memory,
-            on_existing=on_existing,
-            strings=strings,
-            max_view_characters=max_view_characters,
-            history=history,
-            conversation=conversation,
-        )
-        self._memory = for_tools(AgentMemory, memory, False, conversation)
+        self._tool = MemoryTool(memory, **options)
+        self._memory = logic_view(AgentMemory, memory, False, options.get("conversation", True))
 
     def call(self, input: object) -> str:  # noqa: A002 - the SDK's name
         """Run the tool's input unchanged; the SDK would not check it."""
@@ -73,7 +74,7 @@ class AgentMemoryTool(BetaAbstractMemoryTool):
         Raises:
             ToolError: some files could not be deleted; all others were.
         """
-        return step(_clear(sync_facade(self._memory)))
+        return step(_clear(self._memory))
 
 
 class AsyncAgentMemoryTool(BetaAsyncAbstractMemoryTool):
@@ -83,23 +84,12 @@ class AsyncAgentMemoryTool(BetaAsyncAbstractMemoryTool):
         self,
         memory: AsyncAgentMemory,
         *,
-        on_existing: OnExisting = "error",
-        strings: StringSet = "docs",
-        max_view_characters: int = MAX_VIEW_CHARACTERS,
-        history: bool = False,
-        conversation: bool = True,
         cache_control: BetaCacheControlEphemeralParam | None = None,
+        **options: Unpack[_Options],
     ) -> None:
         super().__init__(cache_control=cache_control)
-        self._tool = AsyncMemoryTool(
-            memory,
-            on_existing=on_existing,
-            strings=strings,
-            max_view_characters=max_view_characters,
-            history=history,
-            conversation=conversation,
-        )
-        self._memory = for_tools(AsyncAgentMemory, memory, False, conversation)
+        self._tool = AsyncMemoryTool(memory, **options)
+        self._memory = logic_view(AsyncAgentMemory, memory, False, options.get("conversation", True))
 
     async def call(self, input: object) -> str:  # noqa: A002 - the SDK's name
         """Run the tool's input unchanged; the SDK would not check it."""

@@ -19,18 +19,17 @@ from agent_memory.integrations.toolkit import (
     AnyMemory,
     async_view,
     checked_id,
-    each_file,
+    found_each,
     from_json,
     known_text,
     record_segment,
     records,
+    remove,
     to_json,
     unusable,
-    warn_left_out,
 )
 from agent_memory.key import encode_segment
 from agent_memory.memory import AsyncAgentMemory
-from agent_memory.tools._each_file import LeftOut
 
 try:
     from claude_agent_sdk import (
@@ -108,21 +107,19 @@ class AgentMemorySessionStore(SessionStore):
             data = await _summary(self._memory, {"project_key": project_key, "session_id": session_id}, entry)
             return {"session_id": session_id, "mtime": int(entry.modified * 1000), "data": data}
 
-        left_out: list[LeftOut] = []
         transcripts = await _transcripts(self._memory, _project(project_key))
-        found = await each_file(self._memory, summary, transcripts, left_out, lambda each: each[1].path)
-        warn_left_out(left_out)
+        found = await found_each(self._memory, summary, transcripts, lambda each: each[1].path)
         return [each for _, each in found]
 
     async def delete(self, key: SessionKey) -> None:
         """See `SessionStore.delete`: the session itself last, so that a call which fails can be repeated."""
         if key.get("subpath") is not None:
-            await _remove(self._memory, _path(key))
+            await remove(self._memory, _path(key))
             return
         with suppress(AgentMemoryFileNotFoundError):
             await self._memory.delete_tree(_beside(key, _SUBPATHS))
-        await _remove(self._memory, _path(key))
-        await _remove(self._memory, _beside(key, _SUMMARY))
+        await remove(self._memory, _path(key))
+        await remove(self._memory, _beside(key, _SUMMARY))
 
     async def list_subkeys(self, key: SessionListSubkeysKey) -> list[str]:
         """See `SessionStore.list_subkeys`."""
@@ -175,7 +172,7 @@ async def _summary(memory: AsyncAgentMemory, key: SessionKey, entry: Entry) -> d
     with suppress(AgentMemoryError):  # a read-only memory has summaries too
         await memory.write(path, to_json({"of": _state(entry), "data": summary["data"]}))
         if not await memory.exists(_path(key)):  # `delete` may have ended before this write
-            await _remove(memory, path)
+            await remove(memory, path)
     return summary["data"]
 
 
@@ -193,11 +190,6 @@ async def _transcripts(memory: AsyncAgentMemory, directory: str) -> list[tuple[s
         if is_transcript and (text := await known_text(memory, name, _TRANSCRIPT)) is not None:
             found.append((text, entry))
     return found
-
-
-async def _remove(memory: AsyncAgentMemory, path: str) -> None:
-    with suppress(AgentMemoryFileNotFoundError):
-        await memory.delete(path)
 
 
 def _project(project_key: str) -> str:

@@ -1,4 +1,4 @@
-"""Artifacts and memories of Google's Agent Development Kit. Needs ``pip install 'agent-memory-files[google-adk]'``."""
+"""Artifacts of Google's Agent Development Kit. Needs ``pip install 'agent-memory-files[google-adk]'``."""
 
 from __future__ import annotations
 
@@ -10,19 +10,16 @@ from typing import Any, Final
 from agent_memory.errors import AgentMemoryFileNotFoundError, ConflictError, FileAlreadyExistsError, InvalidPathError
 from agent_memory.integrations import toolkit as kit
 from agent_memory.key import encode_segment
-from agent_memory.tools._each_file import LeftOut
 
 try:
     from google.adk.artifacts.artifact_util import is_artifact_ref, resolve_artifact_reference
     from google.adk.artifacts.base_artifact_service import ArtifactVersion, BaseArtifactService, ensure_part
     from google.adk.errors.input_validation_error import InputValidationError
     from google.genai import types
-
-    from agent_memory.integrations.google_adk_memory import AgentMemoryMemoryService
 except ImportError as error:
     raise kit.unusable("google-adk", "google-adk", error) from error
 
-__all__ = ["AgentMemoryArtifactService", "AgentMemoryMemoryService"]
+__all__ = ["AgentMemoryArtifactService"]
 
 _USER: Final = "user:"
 _MOST_REFERENCES: Final = 5
@@ -185,12 +182,9 @@ class AgentMemoryArtifactService(BaseArtifactService):
     async def _versions(self, name: _Name, numbers: list[int]) -> list[ArtifactVersion]:
         async def version(number: int) -> list[ArtifactVersion]:
             parse = partial(_version, number, name.uri(number))
-            return await kit.last_records(self._memory, f"{name.directory}/{number}", parse, 1) or []
+            return await kit.records(self._memory, f"{name.directory}/{number}", parse, 1) or []
 
-        left_out: list[LeftOut] = []
-        path_of = f"{name.directory}/{{}}".format
-        found = await kit.each_file(self._memory, version, numbers, left_out, path_of)
-        kit.warn_left_out(left_out)
+        found = await kit.found_each(self._memory, version, numbers, f"{name.directory}/{{}}".format)
         return [each for _, versions in found for each in versions]
 
     async def _chosen(self, name: _Name, version: int | None) -> list[int]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
+from functools import partial
 
-from agent_memory.errors import AgentMemoryFileNotFoundError, InvalidPathError
+from agent_memory.errors import InvalidPathError
 from agent_memory.integrations.toolkit import (
     AnyMemory,
     async_view,
@@ -15,6 +16,7 @@ from agent_memory.integrations.toolkit import (
     known_text,
     mapped_errors,
     record_segment,
+    remove,
     step,
     sync_view,
     unusable,
@@ -108,12 +110,8 @@ async def _set(memory: AsyncAgentMemory, pairs: Sequence[tuple[str, bytes]]) -> 
 
 
 async def _delete(memory: AsyncAgentMemory, keys: Sequence[str]) -> None:
-    async def delete(path: str) -> None:
-        with suppress(AgentMemoryFileNotFoundError):
-            await memory.delete(path)
-
     with _errors():
-        await done_each(memory, delete, _paths(keys))
+        await done_each(memory, partial(remove, memory), _paths(keys))
 
 
 async def _keys(memory: AsyncAgentMemory, prefix: str | None) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from itertools import takewhile
@@ -23,6 +22,7 @@ from agent_memory.integrations.toolkit import (
     raise_failed,
     read_each,
     record_segment,
+    remove,
     step,
     sync_view,
     to_json,
@@ -168,8 +168,7 @@ def _parsed(data: bytes) -> _ItemRecord | None:
 
 async def _put(memory: AsyncAgentMemory, path: str, op: PutOp) -> None:
     if op.value is None:
-        with suppress(AgentMemoryFileNotFoundError):
-            await memory.delete(path)
+        await remove(memory, path)
         return
     value = dict(op.value)
 

@@ -13,7 +13,6 @@ from agent_memory.integrations.toolkit import (
     async_view,
     checked_id,
     from_json,
-    last_records,
     records,
     unusable,
 )
@@ -62,7 +61,8 @@ class AgentMemorySession(Session):
         """
         limit = SessionSettings().resolve(self.session_settings).limit if limit is None else limit
         try:
-            items = await self._scanned(limit)
+            found = await records(self._memory, self._path, _item, limit)
+            items = Records() if found is None else found
         except ConflictError:  # another caller removed items during the scan: read one state of the file in one step
             items = await self._read(limit)
         if items.damaged:
@@ -104,13 +104,6 @@ class AgentMemorySession(Session):
     async def clear_session(self) -> None:
         """Remove all items, and lines without an item, in one step; the file stays, empty."""
         await self._memory.write(self._path, "")
-
-    async def _scanned(self, limit: int | None) -> Records[TResponseInputItem]:
-        if limit is None:
-            found = await records(self._memory, self._path, _item)
-        else:
-            found = await last_records(self._memory, self._path, _item, limit)
-        return Records[TResponseInputItem]() if found is None else found
 
     async def _read(self, limit: int | None) -> Records[TResponseInputItem]:
         files = await self._memory.read_many([self._path], missing_ok=True, bytes=True)

@@ -1,13 +1,14 @@
-"""The parts that the adapters of agent frameworks share: views of a memory, JSON records, JSON lines and errors."""
+"""The parts that the adapters of agent frameworks share: views of a memory, ids as names, JSON lines and errors."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import metadata
-from typing import Any, NoReturn, TypeAlias, TypeVar
+from typing import Any, Final, NoReturn, TypeAlias, TypeVar
 
 from agent_memory._json import parse_json, require_levels
 from agent_memory.core.one_file import attempt_each, fails_alone, raise_failed
@@ -17,11 +18,13 @@ from agent_memory.errors import (
     AgentMemoryError,
     AgentMemoryFileNotFoundError,
     BackendNotAvailableError,
+    FileAlreadyExistsError,
     InvalidContentError,
     InvalidPathError,
+    ReadError,
     install_hint,
 )
-from agent_memory.integrations._segments import record_segment, segment_text
+from agent_memory.key import decode_segment, encode_segment, segments
 from agent_memory.memory import AgentMemory, AsyncAgentMemory, WriteResult
 from agent_memory.reading.lines import MARK, MAX_LINE, backwards, forwards
 from agent_memory.reading.reader import Reader
@@ -37,14 +40,15 @@ __all__ = [
     "checked_id",
     "done_each",
     "each_file",
+    "found_each",
     "from_json",
     "known_text",
-    "last_records",
     "mapped_errors",
     "raise_failed",
     "read_each",
     "record_segment",
     "records",
+    "remove",
     "segment_text",
     "step",
     "sync_facade",
@@ -56,7 +60,10 @@ __all__ = [
 ]
 
 _log = logging.getLogger("agent_memory")
+_TEXTS: Final = ".texts"
+"""The directory of the texts whose path segment contains only their digest."""
 AnyMemory: TypeAlias = AgentMemory | AsyncAgentMemory
+Item = TypeVar("Item")
 T = TypeVar("T")
 Parse: TypeAlias = Callable[[Any], T | None]
 """A record of a JSON value; None if the value is no record."""
@@ -202,58 +209,60 @@ class Records(list[T]):
             self.append(record)
 
 
-async def records(memory: AsyncAgentMemory, path: str, parse: Parse[T]) -> Records[T] | None:
-    """Return all records of a file of JSON lines; lines without a record are left out; None without a file."""
+async def records(memory: AsyncAgentMemory, path: str, parse: Parse[T], count: int | None = None) -> Records[T] | None:
+    """Return the records of a file of JSON lines; lines without a record are left out; None without a file.
 
-    async def work(reader: Reader) -> Records[T]:
-        found = Records[T]()
-        async for lines in forwards(reader):
-            found.damaged += bool(lines.too_long)
-            for line in lines.data.split(b"\n"):
-                found.add(line, parse)
-        return found
-
-    return await _scanned(memory, path, work)
-
-
-async def last_records(memory: AsyncAgentMemory, path: str, parse: Parse[T], count: int) -> Records[T] | None:
-    """Return the last ``count`` records of a file of JSON lines; otherwise as `records`.
-
-    Only the end of the file is read.
+    Args:
+        memory: the memory of the file.
+        path: the file.
+        parse: makes a record from the value of a line.
+        count: return the last ``count`` records, and read only the end of the file; None returns all.
     """
-    if count <= 0:
+    if count is not None and count <= 0:
         return Records[T]()
 
     async def work(reader: Reader) -> Records[T]:
         found = Records[T]()
-        async for lines in backwards(reader):
+        async for lines in forwards(reader) if count is None else backwards(reader):
             found.damaged += bool(lines.too_long)
-            for line in reversed(lines.data.split(b"\n")):
-                found.add(line, parse)
-                if len(found) == count:
-                    found.reverse()
-                    return found
-        found.reverse()
+            rows = lines.data.split(b"\n")
+            for line in rows if count is None else reversed(rows):
+                if len(found) != count:
+                    found.add(line, parse)
+            if len(found) == count:
+                break
+        if count is not None:
+            found.reverse()
         return found
 
-    return await _scanned(memory, path, work)
-
-
-async def _scanned(
-    memory: AsyncAgentMemory, path: str, work: Callable[[Reader], Awaitable[Records[T]]]
-) -> Records[T] | None:
     try:
         return await memory.scan(path, work)
     except AgentMemoryFileNotFoundError:
         return None
 
 
+async def found_each(
+    memory: AsyncAgentMemory,
+    function: Callable[[Item], Awaitable[T]],
+    items: Iterable[Item],
+    path_of: Callable[[Item], str] = str,
+) -> list[tuple[Item, T]]:
+    """Call a function for each file, without files that are gone or, with a warning, that cannot be read."""
+    left_out: list[LeftOut] = []
+    found = await each_file(memory, function, items, left_out, path_of)
+    warn_left_out(left_out)
+    return found
+
+
+async def remove(memory: AsyncAgentMemory, path: str) -> None:
+    """Delete a file; a missing file is no error."""
+    with suppress(AgentMemoryFileNotFoundError):
+        await memory.delete(path)
+
+
 async def read_each(memory: AsyncAgentMemory, paths: Iterable[str]) -> dict[str, bytes]:
     """Return the bytes of files by path, without files that are gone or, with a warning, that cannot be read."""
-    left_out: list[LeftOut] = []
-    found = await each_file(memory, memory.read_bytes, paths, left_out)
-    warn_left_out(left_out)
-    return dict(found)
+    return dict(await found_each(memory, memory.read_bytes, paths))
 
 
 async def done_each(
@@ -271,6 +280,46 @@ def warn_left_out(left_out: Sequence[LeftOut]) -> None:
     if left_out:
         path, reason = min(left_out)
         _log.warning("%d files could not be read and are left out; one is %s: %s", len(left_out), path, reason)
+
+
+async def record_segment(memory: AsyncAgentMemory, text: str, suffix: str = "") -> str:
+    """Encode any text as `agent_memory.encode_segment` does; if its segment is hashed, store the text in the memory.
+
+    The file is ``.texts/<SHA-256>``. It is created once, by one operation.
+
+    Raises:
+        InvalidContentError: a plugin changes the text, so its segment cannot be recorded.
+    """
+    segment = encode_segment(text, suffix)
+    if digest := segments.hashed_digest(segment.removesuffix(suffix)):
+        try:
+            result = await memory.create(f"{_TEXTS}/{digest}", segments.to_bytes(text))
+        except FileAlreadyExistsError as error:
+            if error.taken_by != "file":  # else it was recorded before
+                raise
+        else:
+            if result.sha256 != digest:
+                raise InvalidContentError("a plugin changes this text, so its segment cannot be recorded")
+    return segment
+
+
+async def segment_text(memory: AsyncAgentMemory, segment: str, suffix: str = "") -> str:
+    """Return the text of a segment that `agent_memory.encode_segment` or `record_segment` made.
+
+    Raises:
+        InvalidPathError: no text has this segment.
+        AgentMemoryFileNotFoundError: the segment is hashed, and its text is not recorded in this tree.
+    """
+    try:
+        return decode_segment(segment, suffix)
+    except InvalidPathError as error:
+        if error.rule != "hashed":
+            raise
+    digest = segments.hashed_digest(segment.removesuffix(suffix))
+    data = await memory.read_bytes(f"{_TEXTS}/{digest}")
+    if hashlib.sha256(data).hexdigest() != digest:
+        raise ReadError("the record of a segment's text has been changed", path=f"{_TEXTS}/{digest}")
+    return segments.to_text(data)
 
 
 async def known_text(memory: AsyncAgentMemory, segment: str, suffix: str = "") -> str | None:

@@ -7,8 +7,7 @@ from typing import Any, Final
 from mcp.types import Tool, ToolAnnotations
 
 from agent_memory.tools._schema import CommandSchema
-from agent_memory.tools._toolset import TOOLS
-from agent_memory.tools._version_tools import VERSION_TOOLS
+from agent_memory.tools._toolset import TOOLS, VERSION_TOOLS
 from agent_memory.tools.arguments import object_schema
 
 INSTRUCTIONS: Final = (

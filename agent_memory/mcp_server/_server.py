@@ -36,8 +36,7 @@ from agent_memory.reading.lines import MARK
 from agent_memory.reading.reader import Reader
 from agent_memory.tools._paths import ROOT
 from agent_memory.tools._protected import for_tools
-from agent_memory.tools._toolset import TOOLS, Toolset
-from agent_memory.tools._version_tools import VERSION_TOOLS, VersionTools
+from agent_memory.tools._toolset import TOOLS, VERSION_TOOLS, Toolset
 from agent_memory.tools.agent_tools import MAX_READ_BYTES
 from agent_memory.tools.arguments import shown
 from agent_memory.tools.results import MAX_AROUND, MAX_CHARACTERS, ToolResult, cut
@@ -115,12 +114,10 @@ class _MemoryServer(MCPServer[Any]):
     ) -> CallToolResult | InputRequiredResult:
         if len(name) > _LONGEST_TOOL_NAME:
             raise MCPError(INVALID_PARAMS, f"Unknown tool: {shown(name)}")
-        view = (self._for(context), self._options.history, self._options.conversation)
-        if self._options.versions and name in VERSION_TOOLS:
-            return _answer(await VersionTools(*view).call(name, arguments))
-        if name not in TOOLS:
+        if name not in TOOLS and not (self._options.versions and name in VERSION_TOOLS):
             return await super().call_tool(name, arguments, context)
-        return _answer(await Toolset(*view).call(name, arguments))
+        tools = Toolset(self._for(context), self._options.history, self._options.conversation)
+        return _answer(await tools.call(name, arguments))
 
     async def _page(self, _: Any, params: PaginatedRequestParams) -> ListResourcesResult:
         """A page of the files in the order of their paths; the cursor is the last path of the previous page."""

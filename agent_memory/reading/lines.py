@@ -35,14 +35,9 @@ class Lines(NamedTuple):
     too_long: bytes = b""
 
     @property
-    def size(self) -> int:
-        """How many bytes of ``raw`` belong to the lines."""
-        return min(len(self.raw), self.end - self.start)
-
-    @property
     def data(self) -> bytes:
         """The bytes of the lines; a copy if ``raw`` goes past ``end``."""
-        return self.raw[: self.size]
+        return self.raw[: self.end - self.start]
 
 
 async def forwards(reader: Reader, start: int = 0, block: int = BLOCK) -> AsyncIterator[Lines]:

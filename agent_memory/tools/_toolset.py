@@ -1,22 +1,25 @@
-"""One memory as eight separate tools with the same paths: the memory tool's six commands, append and search."""
+"""One memory as separate tools: the memory tool's six commands, append, search, and two tools for versions."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any, Final
 
+from agent_memory.core.versions.origin import MadeBy
+from agent_memory.core.versions.states import FileVersion
 from agent_memory.errors import FileAlreadyExistsError, InvalidPathError
 from agent_memory.memory import AsyncAgentMemory
-from agent_memory.tools._model_text import appending
+from agent_memory.tools._model_text import ModelText, appending
 from agent_memory.tools._paths import ROOT, Paths
 from agent_memory.tools._protected import for_tools
 from agent_memory.tools._schema import COMMANDS, CommandSchema
 from agent_memory.tools._strings import STRINGS
 from agent_memory.tools.arguments import Parameter, Values, checked, shown
 from agent_memory.tools.memory_tool import AsyncMemoryTool
-from agent_memory.tools.results import MAX_CHARACTERS, Malformed, ToolRefusal, ToolResult, answered
-from agent_memory.tools.search import MAX_CONTEXT, MAX_RESULTS, fitting, found_lines
+from agent_memory.tools.results import MAX_CHARACTERS, Malformed, ToolRefusal, ToolResult, answered, cut
+from agent_memory.tools.search import MAX_CONTEXT, MAX_RESULTS, LineSearch, fitting
 
 TOOLS: Final[dict[str, CommandSchema]] = {
     **COMMANDS,
@@ -40,6 +43,30 @@ TOOLS: Final[dict[str, CommandSchema]] = {
     ),
 }
 """The description of each tool for the model, and its parameters."""
+_VERSIONS: Final = 20
+"""The versions in one answer."""
+_PATH: Final = "A file below /memories; it may be deleted."
+
+VERSION_TOOLS: Final[dict[str, CommandSchema]] = {
+    "memory_versions": CommandSchema(
+        "List the earlier versions of a file, newest first, or without path the versions of all files that were "
+        "replaced or deleted last; or show the text of one version.",
+        {
+            "path": Parameter("string", f"{_PATH} Default: all files.", required=False),
+            "version": Parameter("string", "Show the text of this version of the file.", required=False),
+            "after": Parameter("string", "Continue the list after this version.", required=False),
+        },
+    ),
+    "memory_restore": CommandSchema(
+        "Write the text of an earlier version as the current file; the current text becomes a version itself.",
+        {
+            "path": Parameter("string", _PATH),
+            "version": Parameter("string", "The id of the version, from memory_versions."),
+        },
+    ),
+}
+"""Two more tools, for a store that keeps versions: list and show them, and restore one."""
+_ALL: Final = TOOLS | VERSION_TOOLS
 
 
 class Toolset:
@@ -51,14 +78,16 @@ class Toolset:
         self._paths = Paths(memory, STRINGS["docs"])
 
     async def call(self, name: str, arguments: Mapping[str, object]) -> ToolResult:
-        """Run one of `TOOLS`; never raises for bad input from a model."""
+        """Run one of `TOOLS` or `VERSION_TOOLS`; never raises for bad input from a model."""
         if name in COMMANDS:
             return await self._tool.call({**arguments, "command": name})
         return await answered(lambda: self._own(name, arguments))
 
     async def _own(self, name: str, arguments: Mapping[str, object]) -> ToolResult:
-        values = checked(arguments, TOOLS[name].parameters)
+        values = checked(arguments, _ALL[name].parameters)
         try:
+            if name in VERSION_TOOLS:
+                return await self._versions(name, values)
             return await (self._append(values) if name == "append" else self._search(values))
         except InvalidPathError as error:
             raise self._paths.refused(error) from error
@@ -80,7 +109,7 @@ class Toolset:
             if name in given:
                 given[name] = given[name].removeprefix(f"{ROOT}/")
         try:
-            found = await found_lines(self._memory, room=MAX_CHARACTERS, **given)
+            found = await LineSearch(**given).run(self._memory, self._memory._at_once, MAX_CHARACTERS)
         except InvalidPathError:
             raise
         except ValueError as error:
@@ -91,3 +120,46 @@ class Toolset:
         none = f"No matches found for {shown(given['query'])}."
         text = str(result) if result.matches else "\n".join([none, *result.notes()])
         return ToolResult(text, data=result.to_mapping())
+
+    async def _versions(self, name: str, values: Values) -> ToolResult:
+        path, file = await self._paths.named(values.get("path", ROOT))
+        if "version" not in values:
+            return await self._list_versions(path, file, values)
+        if not file:
+            raise ToolRefusal("Error: a version is of one file: give its path")
+        version = shown(str(values["version"]))
+        return await (self._restore if name == "memory_restore" else self._show_version)(path, file, version)
+
+    async def _list_versions(self, path: str, file: str, values: Values) -> ToolResult:
+        after = None if "after" not in values else shown(str(values["after"]))
+        found = await self._memory.versions.list(file, limit=_VERSIONS, after=after)
+        lines = [_line(version) for version in found]
+        if len(found) == _VERSIONS:
+            lines.append(f"[There may be more: call again with after={found[-1].id}]")
+        if not lines and await self._memory.versions.limits() is None:
+            lines = ["This store keeps no versions."]
+        return ToolResult("\n".join(lines) or f"No versions of {path} are kept.")
+
+    async def _show_version(self, path: str, file: str, version: str) -> ToolResult:
+        text = ModelText(await self._memory.versions.read(file, version)).text
+        return ToolResult(cut(text, MAX_CHARACTERS) or f"Version {version} of {path} is empty.")
+
+    async def _restore(self, path: str, file: str, version: str) -> ToolResult:
+        try:
+            await self._memory.versions.restore(file, version)
+        except FileAlreadyExistsError as error:
+            raise ToolRefusal(f"Error: {path}: {error.args[0]}") from None
+        return ToolResult(f"{path} has the text of version {version} again.")
+
+
+def _line(version: FileVersion) -> str:
+    end = f"until {_by(version.ended_by)}" if version.ended_by else "present"
+    size = "redacted" if version.redacted_by else f"{version.size:,} bytes"
+    return f"{version.id or '-'}  {ROOT}/{version.path}  {size}  {_by(version.made_by)}  {end}"
+
+
+def _by(by: MadeBy | None) -> str:
+    if by is None:
+        return "unknown"
+    moment = datetime.fromtimestamp(by.time, UTC)
+    return f"{moment:%Y-%m-%d %H:%M} UTC {by.operation} {shown(by.actor) if by.actor else '-'}"

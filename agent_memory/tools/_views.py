@@ -1,4 +1,4 @@
-"""Files and directories as text for a model: numbered lines, sizes, two levels of a tree. Pure functions."""
+"""Files and directories as text for a model, and the model's two edits of a text. Pure functions."""
 
 from __future__ import annotations
 
@@ -7,12 +7,17 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate, takewhile
 
 from agent_memory.backend import Entry
+from agent_memory.tools._strings import Strings
+from agent_memory.tools.arguments import shown
+from agent_memory.tools.results import ToolRefusal
 
 MAX_LINES = 999_999
 _WIDTH = 6
 _SHORTEST_ROW = _WIDTH + 2
 _DEPTH = 2
 _AROUND = 2
+_SHOWN = 1000
+"""The most characters of a model's text in an answer."""
 
 
 def numbered(lines: Iterable[str], first: int = 1) -> list[str]:
@@ -37,13 +42,13 @@ def file_view(text: str, view_range: Sequence[int] | None, limit: int, line_offs
 def _cut(lines: list[str], start: int, end: int, limit: int, line_offset: int = 0) -> str:
     most = limit // _SHORTEST_ROW + 2  # more rows than this cannot fit
     rows, total = numbered(lines[start - 1 : min(end, start - 1 + most)], start), len(lines)
-    shown = _fitting(rows, limit)
-    if shown > end - start:
+    count = _fitting(rows, limit)
+    if count > end - start:
         return "\n".join(rows)
-    if shown:
-        last = start + shown - 1
+    if count:
+        last = start + count - 1
         hint = f"lines {start}-{last} of {total} are shown; view the next with view_range [{last + 1}, -1]"
-        return "\n".join([*rows[:shown], f"[Cut at {limit:,} characters: {hint}]"])
+        return "\n".join([*rows[:count], f"[Cut at {limit:,} characters: {hint}]"])
     seen = limit - len(rows[0]) + len(lines[start - 1])
     rest = f"; view its rest with view_range [{start}, -1] and line_offset {line_offset + seen}" if seen > 0 else ""
     following = f"; view the next with view_range [{start + 1}, -1]" if start < total else ""
@@ -58,7 +63,39 @@ def snippet(text: str, position: int, limit: int) -> str:
     return _cut(lines, first + 1, min(len(lines), changed + _AROUND + 1), limit)
 
 
-def occurrences(text: str, part: str, most: int = 100) -> str:
+def replaced(text: str, old: str, new: str, path: str, strings: Strings) -> tuple[str, int]:
+    """Replace the only occurrence of ``old``; returns the new text and the position of the replacement.
+
+    Raises:
+        ToolRefusal: ``old`` is empty, does not occur, or occurs more than once; overlapping occurrences count.
+    """
+    if not old:
+        raise ToolRefusal(strings.empty)
+    at = text.find(old)
+    echo = old if len(old) <= _SHOWN else shown(old, _SHOWN)
+    if at < 0:
+        raise ToolRefusal(strings.absent.format(old_str=echo, path=path))
+    if text.find(old, at + 1) >= 0:
+        raise ToolRefusal(strings.duplicate.format(old_str=echo, lines=_occurrences(text, old)))
+    return text[:at] + new + text[at + len(old) :], at
+
+
+def inserted(text: str, line: int, addition: str, strings: Strings) -> str:
+    """Insert lines after line ``line``, or at the beginning if it is 0; the result ends with a newline.
+
+    Raises:
+        ToolRefusal: ``line`` is negative, or the text has fewer lines.
+    """
+    lines = text.split("\n")
+    if not lines[-1]:
+        lines.pop()
+    if not 0 <= line <= len(lines):
+        raise ToolRefusal(strings.bad_line.format(line=line, lines=len(lines)))
+    lines.insert(line, addition.rstrip("\n"))
+    return "\n".join(lines) + "\n"
+
+
+def _occurrences(text: str, part: str, most: int = 100) -> str:
     """The line numbers of the first ``most`` occurrences of a part; overlapping occurrences count."""
     found: list[str] = []
     line, seen = 1, 0
@@ -102,12 +139,12 @@ def _cut_listing(rows: list[str], view_range: Sequence[int] | None, limit: int) 
     names = len(rows) - 1
     start, end = _bounds(view_range, names)
     wanted = rows[start : end + 1]
-    shown = wanted[: max(1, _fitting(wanted, limit - len(rows[0]) - 1))]
-    last = start + len(shown) - 1
+    fitting = wanted[: max(1, _fitting(wanted, limit - len(rows[0]) - 1))]
+    last = start + len(fitting) - 1
     hint = f"names {start}-{last} of {names} are shown"
     if last < names:
         hint += f"; view the next with view_range [{last + 1}, -1], or view a directory below"
-    return "\n".join([rows[0], *shown, f"[Cut at {limit:,} characters: {hint}]"])
+    return "\n".join([rows[0], *fitting, f"[Cut at {limit:,} characters: {hint}]"])
 
 
 def _bounds(view_range: Sequence[int] | None, total: int) -> tuple[int, int]:

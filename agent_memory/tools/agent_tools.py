@@ -5,14 +5,14 @@ from __future__ import annotations
 import base64
 import json
 from pathlib import PurePosixPath
-from typing import Final
+from typing import Final, Generic
 
-from agent_memory.core.sync_facade import step, sync_facade
+from agent_memory.core.sync_facade import step
 from agent_memory.errors import AgentMemoryFileNotFoundError
 from agent_memory.memory import AgentMemory, AsyncAgentMemory
 from agent_memory.reading.reader import Reader
 from agent_memory.tools._model_text import appending, overwriting, shown_part
-from agent_memory.tools._protected import for_tools
+from agent_memory.tools._protected import EitherMemory, logic_view
 from agent_memory.tools.arguments import Arguments, Parameter, Parameters, Values, as_mapping, checked, object_schema
 from agent_memory.tools.results import MAX_CHARACTERS, Malformed, ToolResult, answered
 
@@ -57,20 +57,30 @@ _TOOLS: Final[dict[str, tuple[str, Parameters]]] = {
 }
 
 
-class _Tools:
-    def __init__(self, memory: AsyncAgentMemory) -> None:
-        self._memory = memory
+class _Tools(Generic[EitherMemory]):
+    _kind: type[EitherMemory]
 
-    async def call(self, name: str, arguments: object) -> ToolResult:
+    def __init__(self, memory: EitherMemory, *, history: bool = False, conversation: bool = True) -> None:
+        self._memory = logic_view(self._kind, memory, history, conversation)
+
+    @staticmethod
+    def tool_definitions() -> list[dict[str, object]]:
+        """Name, description and JSON schema of each tool."""
+        return [
+            {"name": name, "description": description, "input_schema": object_schema(parameters)}
+            for name, (description, parameters) in _TOOLS.items()
+        ]
+
+    async def _call(self, name: str, arguments: object) -> ToolResult:
         async def run() -> ToolResult:
             if not isinstance(name, str) or name not in _TOOLS:
                 raise Malformed(f"there is no such tool; the tools are {', '.join(_TOOLS)}")
-            data = await getattr(self, name)(checked(as_mapping(arguments), _TOOLS[name][1]))
+            data = await getattr(self, f"_{name}")(checked(as_mapping(arguments), _TOOLS[name][1]))
             return ToolResult(json.dumps(data), data=data)
 
         return await answered(run)
 
-    async def read_agent_memory_file(self, values: Values) -> dict[str, object]:
+    async def _read_agent_memory_file(self, values: Values) -> dict[str, object]:
         path = str(values["file_path"])
         offset, limit = _range(values)
 
@@ -89,14 +99,14 @@ class _Tools:
             **_rest(offset, offset + used, size),
         }
 
-    async def write_agent_memory_file(self, values: Values) -> dict[str, object]:
+    async def _write_agent_memory_file(self, values: Values) -> dict[str, object]:
         if values.get("file_type_hint", "UNKNOWN") not in _ALL_HINTS:
             raise Malformed(f"the parameter `file_type_hint` must be one of {', '.join(_ALL_HINTS)}")
         path, text = str(values["file_path"]), _text(values, "content_base64")
         written = await self._memory.write(path, await overwriting(self._memory, path, text))
         return {"file_path_written": written.path, "status_message": "File saved successfully."}
 
-    async def append_to_agent_memory_file(self, values: Values) -> dict[str, object]:
+    async def _append_to_agent_memory_file(self, values: Values) -> dict[str, object]:
         path, content = str(values["file_path"]), _text(values, "content_to_append_base64")
         separator = "\n" if values.get("ensure_newline_before_append", True) else ""
         content, separator = await appending(self._memory, path, content, separator)
@@ -131,7 +141,7 @@ def _text(values: Values, name: str) -> str:
         raise Malformed(f"the parameter `{name}` is not valid base64") from None
 
 
-class AgentMemoryTools:
+class AgentMemoryTools(_Tools[AgentMemory]):
     """``read_agent_memory_file``, ``write_agent_memory_file`` and ``append_to_agent_memory_file`` over one tree.
 
     Reading a missing file is not an error: the answer has ``file_exists: false`` and empty content.
@@ -142,33 +152,21 @@ class AgentMemoryTools:
         conversation: see `MemoryTool`.
     """
 
-    def __init__(self, memory: AgentMemory, *, history: bool = False, conversation: bool = True) -> None:
-        self._tools = _Tools(sync_facade(for_tools(AgentMemory, memory, history, conversation)))
+    _kind = AgentMemory
 
     def call(self, name: str, arguments: Arguments) -> ToolResult:
         """Run one tool by its name; never raises for bad input from a model.
 
         ``data`` of the result is the payload, and ``output`` is the same payload as JSON.
         """
-        return step(self._tools.call(name, arguments))
-
-    @staticmethod
-    def tool_definitions() -> list[dict[str, object]]:
-        """Name, description and JSON schema of each tool."""
-        return [
-            {"name": name, "description": description, "input_schema": object_schema(parameters)}
-            for name, (description, parameters) in _TOOLS.items()
-        ]
+        return step(self._call(name, arguments))
 
 
-class AsyncAgentMemoryTools:
+class AsyncAgentMemoryTools(_Tools[AsyncAgentMemory]):
     """`AgentMemoryTools` for async callers."""
 
-    def __init__(self, memory: AsyncAgentMemory, *, history: bool = False, conversation: bool = True) -> None:
-        self._tools = _Tools(for_tools(AsyncAgentMemory, memory, history, conversation))
+    _kind = AsyncAgentMemory
 
     async def call(self, name: str, arguments: Arguments) -> ToolResult:
         """See `AgentMemoryTools.call`."""
-        return await self._tools.call(name, arguments)
-
-    tool_definitions = staticmethod(AgentMemoryTools.tool_definitions)
+        return await self._call(name, arguments)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection
-from typing import Final, Self
+from typing import Any, Final, Generic, Self
 
 from agent_memory.backend import PRESENT
-from agent_memory.core.sync_facade import step, sync_facade
+from agent_memory.core.sync_facade import step
 from agent_memory.errors import (
     AgentMemoryFileNotFoundError,
     FileAlreadyExistsError,
@@ -17,7 +17,7 @@ from agent_memory.errors import (
 )
 from agent_memory.key import Key
 from agent_memory.memory import AgentMemory, AsyncAgentMemory, WriteResult
-from agent_memory.tools._protected import for_tools
+from agent_memory.tools._protected import EitherMemory, logic_view
 
 _MARKDOWN: Final = (".md",)
 _GIT: Final = frozenset({".git", "git~1"})  # `git~1` is the short name of `.git` on Windows
@@ -26,23 +26,32 @@ _LONGEST = 1000  # characters; no tree has a longer name, and splitting a name o
 _BLOCK = "\n\n"
 
 
-class _Manager:
-    def __init__(self, memory: AsyncAgentMemory, suffixes: Collection[str]) -> None:
+class _Manager(Generic[EitherMemory]):
+    _kind: type[EitherMemory]
+
+    def __init__(self, memory: EitherMemory, *, suffixes: Collection[str] = _MARKDOWN) -> None:
+        view = logic_view(self._kind, memory, history=False)
         if not suffixes or isinstance(suffixes, str) or not all(map(_is_ending, suffixes)):
             raise ValueError("suffixes must be a collection of file name endings, each with its dot")
         for suffix in suffixes:
             Key.tree().join(f"x{suffix}")  # refuses an ending that no name can have
-        self._memory = memory
+        self._memory = view
         self._suffixes = tuple(suffix.lower() for suffix in suffixes)
 
-    async def create(self, path: str, content: str) -> WriteResult:
+    @classmethod
+    def for_repository(cls, root: str | os.PathLike[str], *, suffixes: Collection[str] = _MARKDOWN) -> Self:
+        """Open the manager of a repository on the local disk."""
+        memory: Any = cls._kind.open(root)
+        return cls(memory, suffixes=suffixes)
+
+    async def _create(self, path: str, content: str) -> WriteResult:
         await self._permit(path)
         try:
             return await self._memory.create(path, content)
         except ReadError as error:  # an object store first looks for a directory of this name
             raise WriteError(str(error)) from error
 
-    async def append(self, path: str, content: str) -> WriteResult:
+    async def _append(self, path: str, content: str) -> WriteResult:
         await self._permit(path)
         block = _BLOCK + content if isinstance(content, str) else content  # `append` refuses content that is not text
         try:
@@ -69,7 +78,7 @@ def _is_ending(suffix: object) -> bool:
     return isinstance(suffix, str) and suffix.startswith(".")
 
 
-class FileSystemManager:
+class FileSystemManager(_Manager[AgentMemory]):
     """Creates files below one root and appends to them; it cannot read, overwrite or delete.
 
     Args:
@@ -84,13 +93,7 @@ class FileSystemManager:
     conversation (``history.jsonl``, ``cron/jobs.json``, ``jobs.json``).
     """
 
-    def __init__(self, memory: AgentMemory, *, suffixes: Collection[str] = _MARKDOWN) -> None:
-        self._manager = _Manager(sync_facade(for_tools(AgentMemory, memory, history=False)), suffixes)
-
-    @classmethod
-    def for_repository(cls, root: str | os.PathLike[str], *, suffixes: Collection[str] = _MARKDOWN) -> Self:
-        """Open the manager of a repository on the local disk."""
-        return cls(AgentMemory.open(root), suffixes=suffixes)
+    _kind = AgentMemory
 
     def handle_create(self, path: str, content: str) -> WriteResult:
         """Create a file, and the directories above it, in one atomic step.
@@ -100,7 +103,7 @@ class FileSystemManager:
             FileAlreadyExistsError: the file exists; it is unchanged.
             WriteError: the storage failed.
         """
-        return step(self._manager.create(path, content))
+        return step(self._create(path, content))
 
     def handle_append(self, path: str, content: str) -> WriteResult:
         """Append two newlines and the content to an existing file; the append itself checks that the file exists.
@@ -110,24 +113,18 @@ class FileSystemManager:
             AgentMemoryFileNotFoundError: no such file; a `FileNotFoundError`.
             AppendError: the storage failed.
         """
-        return step(self._manager.append(path, content))
+        return step(self._append(path, content))
 
 
-class AsyncFileSystemManager:
+class AsyncFileSystemManager(_Manager[AsyncAgentMemory]):
     """`FileSystemManager` for async callers."""
 
-    def __init__(self, memory: AsyncAgentMemory, *, suffixes: Collection[str] = _MARKDOWN) -> None:
-        self._manager = _Manager(for_tools(AsyncAgentMemory, memory, history=False), suffixes)
-
-    @classmethod
-    def for_repository(cls, root: str | os.PathLike[str], *, suffixes: Collection[str] = _MARKDOWN) -> Self:
-        """Open the manager of a repository on the local disk."""
-        return cls(AsyncAgentMemory.open(root), suffixes=suffixes)
+    _kind = AsyncAgentMemory
 
     async def handle_create(self, path: str, content: str) -> WriteResult:
         """See `FileSystemManager.handle_create`."""
-        return await self._manager.create(path, content)
+        return await self._create(path, content)
 
     async def handle_append(self, path: str, content: str) -> WriteResult:
         """See `FileSystemManager.handle_append`."""
-        return await self._manager.append(path, content)
+        return await self._append(path, content)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Literal, Self, cast
+from typing import Any, Final, Generic, Literal, Self, cast
 
-from agent_memory.core.sync_facade import step, sync_facade
+from agent_memory.core.sync_facade import step
 from agent_memory.errors import (
     AgentMemoryFileNotFoundError,
     FileAlreadyExistsError,
@@ -18,12 +18,12 @@ from agent_memory.errors import (
     ReadError,
 )
 from agent_memory.memory import AgentMemory, AsyncAgentMemory, TreeResult
-from agent_memory.tools import _edits, _views
+from agent_memory.tools import _views
 from agent_memory.tools._model_text import ModelText, overwriting
 from agent_memory.tools._paths import ROOT as ROOT
 from agent_memory.tools._paths import Paths
-from agent_memory.tools._project import Worktrees, project_memories
-from agent_memory.tools._protected import for_tools
+from agent_memory.tools._project import project_memories
+from agent_memory.tools._protected import EitherMemory, logic_view
 from agent_memory.tools._schema import COMMANDS, DefinitionStyle, definition
 from agent_memory.tools._strings import STRINGS, StringSet
 from agent_memory.tools.arguments import Values, as_mapping, checked, shown
@@ -34,11 +34,20 @@ MAX_VIEW_CHARACTERS: Final = MAX_CHARACTERS
 """The most characters of a file or listing in one view; Claude's own tool description says 16,000."""
 
 
-class _Tool:
-    """The six commands over an async memory; the sync and the async public class share this logic."""
+class _MemoryTool(Generic[EitherMemory]):
+    """The six commands; the sync and the async class share this logic."""
+
+    _kind: type[EitherMemory]
 
     def __init__(
-        self, memory: AsyncAgentMemory, on_existing: OnExisting, strings: StringSet, max_view_characters: int
+        self,
+        memory: EitherMemory,
+        *,
+        on_existing: OnExisting = "error",
+        strings: StringSet = "docs",
+        max_view_characters: int = MAX_VIEW_CHARACTERS,
+        history: bool = False,
+        conversation: bool = True,
     ) -> None:
         if on_existing not in ("error", "overwrite"):
             raise ValueError(f"on_existing must be 'error' or 'overwrite', not {on_existing!r}")
@@ -46,13 +55,37 @@ class _Tool:
             raise ValueError(f"strings must be 'docs' or 'sdk', not {strings!r}")
         if max_view_characters < 1:
             raise ValueError("max_view_characters must be at least 1")
-        self._memory = memory
+        self._memory = logic_view(self._kind, memory, history, conversation)
         self._overwrite = on_existing == "overwrite"
         self._strings = STRINGS[strings]
-        self._paths = Paths(memory, self._strings)
+        self._paths = Paths(self._memory, self._strings)
         self._limit = max_view_characters
 
-    async def call(self, arguments: object) -> ToolResult:
+    @classmethod
+    def for_project(cls, start: str | os.PathLike[str] = ".") -> Self:
+        """Open the tool over a project's ``.claude/memories``; the first write creates this directory.
+
+        The project is the git work tree that contains ``start``, as git reports it, else ``start``. Its own path may
+        contain symbolic links; below it no link is followed. If the repository's own configuration moves the work
+        tree elsewhere, the project is ``start``. Git runs for some milliseconds, which blocks an event loop.
+
+        Args:
+            start: a directory of the project.
+        """
+        root, options = project_memories(start)
+        memory: Any = cls._kind.open(root, storage_options=options)
+        return cls(memory)
+
+    @staticmethod
+    def tool_definition(style: DefinitionStyle = "claude") -> dict[str, object]:
+        """The tool's definition for a model API.
+
+        "claude": the Claude API's built-in type. "json_schema": name, description and ``input_schema`` for any
+        other model; its field ``command`` selects the command.
+        """
+        return definition(style)
+
+    async def _call(self, arguments: object) -> ToolResult:
         return await answered(lambda: self._run(arguments), self._strings.prefix, max(self._limit, MAX_CHARACTERS))
 
     async def _run(self, arguments: object) -> ToolResult:
@@ -63,11 +96,11 @@ class _Tool:
             raise Malformed(f"the parameter `command` is {named}; it is one of {', '.join(COMMANDS)}")
         values = checked(given, COMMANDS[command].parameters)
         try:
-            return ToolResult(await getattr(self, command)(values))
+            return ToolResult(await getattr(self, f"_{command}")(values))
         except InvalidPathError as error:
             raise self._paths.refused(error) from error
 
-    async def view(self, values: Values) -> str:
+    async def _view(self, values: Values) -> str:
         path, name = await self._paths.named(values["path"])
         try:
             text = ModelText(await self._memory.read(name)).text if name else None
@@ -93,7 +126,7 @@ class _Tool:
         rows = _views.listing(path, below, entries, view_range, self._limit)
         return self._strings.listing.format(path=path) + "\n" + rows
 
-    async def create(self, values: Values) -> str:
+    async def _create(self, values: Values) -> str:
         path, name = await self._paths.named(values["path"])
         exists = ToolRefusal(self._strings.exists.format(path=path))
         if not name:
@@ -108,14 +141,14 @@ class _Tool:
             raise self._taken(path, error, exists) from None
         return self._strings.created.format(path=path)
 
-    async def str_replace(self, values: Values) -> str:
+    async def _str_replace(self, values: Values) -> str:
         path, name = await self._paths.named(values["path"])
         old, new = str(values["old_str"]), str(values.get("new_str", ""))
         done = ("", 0)
 
         def change(file: ModelText) -> str:
             nonlocal done
-            done = _edits.replaced(file.text, file.given(old), file.given(new), path, self._strings)
+            done = _views.replaced(file.text, file.given(old), file.given(new), path, self._strings)
             return done[0]
 
         try:
@@ -125,12 +158,12 @@ class _Tool:
             raise await self._no_file(path, name, missing, directory) from None
         return self._strings.replaced + "\n" + _views.snippet(*done, self._limit)
 
-    async def insert(self, values: Values) -> str:
+    async def _insert(self, values: Values) -> str:
         path, name = await self._paths.named(values["path"])
         line, addition = cast(int, values["insert_line"]), str(values["insert_text"])
 
         def change(file: ModelText) -> str:
-            return _edits.inserted(file.text, line, file.given(addition), self._strings)
+            return _views.inserted(file.text, line, file.given(addition), self._strings)
 
         try:
             await self._edit(path, name, change)
@@ -139,7 +172,7 @@ class _Tool:
             raise await self._no_file(path, name, missing, directory) from None
         return self._strings.inserted.format(path=path)
 
-    async def delete(self, values: Values) -> str:
+    async def _delete(self, values: Values) -> str:
         path, name = await self._paths.named(values["path"])
         if not name:
             raise ToolRefusal(self._strings.delete_root)
@@ -153,7 +186,7 @@ class _Tool:
             return self._strings.deleted.format(path=path) + _left(result)
         return self._strings.deleted.format(path=path)
 
-    async def rename(self, values: Values) -> str:
+    async def _rename(self, values: Values) -> str:
         path, name = await self._paths.named(values["old_path"])
         new_path, new_name = await self._paths.named(values["new_path"])
         if not name:
@@ -201,7 +234,7 @@ def _left(result: TreeResult) -> str:
     return f"; {result.skipped} names in it are not valid paths and were left there" if result.skipped else ""
 
 
-class MemoryTool:
+class MemoryTool(_MemoryTool[AgentMemory]):
     """Claude's memory tool over one memory; never raises for bad input from a model.
 
     Args:
@@ -217,38 +250,7 @@ class MemoryTool:
             refused, until a person takes the mark back with ``agent-memory conversation allow``.
     """
 
-    def __init__(
-        self,
-        memory: AgentMemory,
-        *,
-        on_existing: OnExisting = "error",
-        strings: StringSet = "docs",
-        max_view_characters: int = MAX_VIEW_CHARACTERS,
-        history: bool = False,
-        conversation: bool = True,
-    ) -> None:
-        view = sync_facade(for_tools(AgentMemory, memory, history, conversation))
-        self._tool = _Tool(view, on_existing, strings, max_view_characters)
-
-    @classmethod
-    def for_project(cls, start: str | os.PathLike[str] = ".", *, worktrees: Worktrees = "own") -> Self:
-        """Open the tool over a project's ``.claude/memories``; the first write creates this directory.
-
-        The project is the git work tree that contains ``start``, as git reports it, else ``start``. Its own path may
-        contain symbolic links; below it no link is followed. If the repository's own configuration moves the work
-        tree elsewhere, the project is ``start``.
-
-        Args:
-            start: a directory of the project.
-            worktrees: "own": each work tree of a repository has its own memories; "shared": all have those of the
-                main work tree, which is the first in ``git worktree list``.
-
-        Raises:
-            ValueError: ``worktrees`` is another value; or it is "shared", and git finds no work tree, or the repository
-                is bare.
-        """
-        root, options = project_memories(start, worktrees)
-        return cls(AgentMemory.open(root, storage_options=options))
+    _kind = AgentMemory
 
     def call(self, arguments: Mapping[str, object] | str) -> ToolResult:
         """Run one command.
@@ -259,46 +261,14 @@ class MemoryTool:
         Returns:
             The answer. A malformed, refused or failed call returns an error, and stored data is unchanged.
         """
-        return step(self._tool.call(arguments))
-
-    @staticmethod
-    def tool_definition(style: DefinitionStyle = "claude") -> dict[str, object]:
-        """The tool's definition for a model API.
-
-        "claude": the Claude API's built-in type. "json_schema": name, description and ``input_schema`` for any
-        other model; its field ``command`` selects the command.
-        """
-        return definition(style)
+        return step(self._call(arguments))
 
 
-class AsyncMemoryTool:
+class AsyncMemoryTool(_MemoryTool[AsyncAgentMemory]):
     """`MemoryTool` for async callers."""
 
-    def __init__(
-        self,
-        memory: AsyncAgentMemory,
-        *,
-        on_existing: OnExisting = "error",
-        strings: StringSet = "docs",
-        max_view_characters: int = MAX_VIEW_CHARACTERS,
-        history: bool = False,
-        conversation: bool = True,
-    ) -> None:
-        self._tool = _Tool(
-            for_tools(AsyncAgentMemory, memory, history, conversation), on_existing, strings, max_view_characters
-        )
-
-    @classmethod
-    def for_project(cls, start: str | os.PathLike[str] = ".", *, worktrees: Worktrees = "own") -> Self:
-        """As `MemoryTool.for_project`; runs git, which blocks for some milliseconds."""
-        root, options = project_memories(start, worktrees)
-        return cls(AsyncAgentMemory.open(root, storage_options=options))
+    _kind = AsyncAgentMemory
 
     async def call(self, arguments: Mapping[str, object] | str) -> ToolResult:
         """As `MemoryTool.call`."""
-        return await self._tool.call(arguments)
-
-    @staticmethod
-    def tool_definition(style: DefinitionStyle = "claude") -> dict[str, object]:
-        """As `MemoryTool.tool_definition`."""
-        return definition(style)
+        return await self._call(arguments)

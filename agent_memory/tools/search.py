@@ -9,18 +9,17 @@ from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
 from functools import partial
 from math import inf
-from typing import Any, Final
+from typing import Any, Final, Generic
 
 from agent_memory.backend import Entry
-from agent_memory.core.sync_facade import step, sync_facade
+from agent_memory.core.sync_facade import step
 from agent_memory.errors import AgentMemoryFileNotFoundError, ConflictError
 from agent_memory.key.patterns import require_possible
 from agent_memory.memory import AgentMemory, AsyncAgentMemory
 from agent_memory.reading.lines import MAX_LINE
 from agent_memory.tools._each_file import LeftOut, each_file
-from agent_memory.tools._file_search import MOST_SHOWN, FileSearch, LineMatch
-from agent_memory.tools._line_queries import line_query
-from agent_memory.tools._protected import for_tools
+from agent_memory.tools._file_search import MOST_SHOWN, FileSearch, LineMatch, line_query
+from agent_memory.tools._protected import EitherMemory, logic_view
 from agent_memory.tools.arguments import Arguments, Parameter, Values, as_mapping, checked, object_schema
 from agent_memory.tools.results import MAX_CHARACTERS, Malformed, ToolResult, answered
 
@@ -120,6 +119,99 @@ def _smaller(match: LineMatch, most: int) -> LineMatch:
     return smaller
 
 
+@dataclass(frozen=True, slots=True)
+class LineSearch:
+    """One search; the fields are the arguments of `MemorySearch.search`.
+
+    Raises:
+        ValueError: an argument is out of range, or no file can match ``glob``.
+    """
+
+    query: str
+    path: str = ""
+    glob: str | None = None
+    context: int = 0
+    max_results: int | None = RESULTS
+    after: str | None = None
+    case_sensitive: bool = False
+    regex: bool = False
+    whole_lines: bool = False
+
+    def __post_init__(self) -> None:
+        if self.glob is not None:
+            if not isinstance(self.glob, str):
+                raise ValueError(f"glob must be a str, not {type(self.glob).__name__}")
+            require_possible(self.glob, of_names="/" not in self.glob, called="glob")
+        if type(self.context) is not int or not 0 <= self.context <= MAX_CONTEXT:
+            raise ValueError(f"context must be 0 to {MAX_CONTEXT}")
+        most = self.max_results
+        if most is not None and (type(most) is not int or not 1 <= most <= MAX_RESULTS):
+            raise ValueError(f"max_results must be 1 to {MAX_RESULTS}")
+
+    async def run(self, memory: AsyncAgentMemory, at_once: int, room: float = inf) -> SearchResult:
+        """Search a memory.
+
+        Args:
+            memory: the memory; may be a facade of a sync one.
+            at_once: how many files to search at once.
+            room: stop soon after the matches exceed this many characters; see `fitting`.
+        """
+        place = line_query(self.query, case_sensitive=self.case_sensitive, regex=self.regex)
+        most = inf if self.max_results is None else self.max_results
+        first, line = _position(self.after) if self.after is not None else ("", 0)
+        files, is_one = await _files(memory, self.path)
+        paths = [entry.path for entry in files if self._selects(entry) and _is_after(entry, first)]
+        found: list[LineMatch] = []
+        left_out: list[LeftOut] = []
+        for start in range(0, len(paths), at_once):
+            limit, left = most + 1 - len(found), room - sum(match.size for match in found)
+
+            def search_in(path: str, limit: float = limit, left: float = left) -> FileSearch:
+                passed = line if path == first else 0
+                return FileSearch(path, place, self.context, limit, left, passed, whole=self.whole_lines)
+
+            scan = partial(_scan, memory, search_in)
+            some = paths[start : start + at_once]
+            if is_one:
+                searched = [(path, await scan(path)) for path in some]
+            else:
+                searched = await each_file(memory, scan, some, left_out)
+            for path, file in searched:
+                found += file.matches
+                if file.too_long:
+                    left_out.append(LeftOut(path, _lines_too_long(file.too_long)))
+            if len(found) > most or (len(found) > 1 and sum(match.size for match in found) > room):
+                break
+        return SearchResult(tuple(found[: self.max_results]), len(found) > most, left_out=tuple(sorted(left_out)))
+
+    def _selects(self, entry: Entry) -> bool:
+        glob = self.glob
+        return glob is None or fnmatchcase(entry.path if "/" in glob else entry.key.name, glob)
+
+
+async def _scan(memory: AsyncAgentMemory, search_in: Callable[[str], FileSearch], path: str) -> FileSearch:
+    for last in (False, True):
+        search = search_in(path)
+        try:
+            await memory.scan(path, search.run)
+            break
+        except ConflictError:  # rewritten during the read: retry once with the new content
+            if last:
+                raise
+    return search
+
+
+async def _files(memory: AsyncAgentMemory, path: str) -> tuple[tuple[Entry, ...], bool]:
+    """The files below a directory; or the file of this path, and True."""
+    entries = await memory.list(path)
+    if entries or not path.strip("./"):
+        return entries, False
+    try:
+        return (await memory.stat(path),), True
+    except AgentMemoryFileNotFoundError:
+        return (), False
+
+
 def _is_after(entry: Entry, path: str) -> bool:
     """Whether a file can hold matches after a match in ``path``: it is that file, or is later in a listing."""
     return entry.path.encode() >= path.encode()
@@ -132,97 +224,30 @@ def _position(after: str) -> tuple[str, int]:
     return path, int(line)
 
 
-def _matches(entry: Entry, glob: str | None) -> bool:
-    return glob is None or fnmatchcase(entry.path if "/" in glob else entry.key.name, glob)
+def _lines_too_long(count: int) -> str:
+    lines = "1 line" if count == 1 else f"{count:,} lines"
+    return f"{lines} of more than {MAX_LINE:,} bytes"
 
 
-def _check(glob: str | None, context: int, max_results: int | None) -> None:
-    if glob is not None:
-        if not isinstance(glob, str):
-            raise ValueError(f"glob must be a str, not {type(glob).__name__}")
-        require_possible(glob, of_names="/" not in glob, called="glob")
-    if type(context) is not int or not 0 <= context <= MAX_CONTEXT:
-        raise ValueError(f"context must be 0 to {MAX_CONTEXT}")
-    if max_results is not None and (type(max_results) is not int or not 1 <= max_results <= MAX_RESULTS):
-        raise ValueError(f"max_results must be 1 to {MAX_RESULTS}")
+class _Search(Generic[EitherMemory]):
+    _kind: type[EitherMemory]
 
+    def __init__(self, memory: EitherMemory, *, history: bool = False, conversation: bool = True) -> None:
+        self._memory = logic_view(self._kind, memory, history, conversation)
+        self._at_once = memory._at_once
 
-class _Search:
-    def __init__(self, memory: AsyncAgentMemory, at_once: int) -> None:
-        self._memory = memory
-        self._at_once = at_once
+    @staticmethod
+    def tool_definition() -> dict[str, object]:
+        """Name, description and JSON schema."""
+        return deepcopy(_DEFINITION)
 
-    async def search(
-        self,
-        query: str,
-        path: str,
-        glob: str | None,
-        context: int,
-        max_results: int | None,
-        after: str | None = None,
-        room: float = inf,
-        *,
-        case_sensitive: bool = False,
-        regex: bool = False,
-        whole_lines: bool = False,
-    ) -> SearchResult:
-        look_for = line_query(query, case_sensitive=case_sensitive, regex=regex)
-        _check(glob, context, max_results)
-        most = inf if max_results is None else max_results
-        first, line = _position(after) if after is not None else ("", 0)
-        files, is_one = await self._files(path)
-        paths = [entry.path for entry in files if _matches(entry, glob) and _is_after(entry, first)]
-        found: list[LineMatch] = []
-        left_out: list[LeftOut] = []
-        for start in range(0, len(paths), self._at_once):
-            limit, left = most + 1 - len(found), room - sum(match.size for match in found)
-
-            def search_in(path: str, limit: float = limit, left: float = left) -> FileSearch:
-                passed = line if path == first else 0
-                return FileSearch(path, look_for, context, limit, left, passed, whole=whole_lines)
-
-            scan = partial(self._scan, search_in=search_in)
-            some = paths[start : start + self._at_once]
-            if is_one:
-                searched = [(path, await scan(path)) for path in some]
-            else:
-                searched = await each_file(self._memory, scan, some, left_out)
-            for path, file in searched:
-                found += file.matches
-                if file.too_long:
-                    left_out.append(LeftOut(path, _lines_too_long(file.too_long)))
-            if len(found) > most or (len(found) > 1 and sum(match.size for match in found) > room):
-                break
-        return SearchResult(tuple(found[:max_results]), len(found) > most, left_out=tuple(sorted(left_out)))
-
-    async def _scan(self, path: str, search_in: Callable[[str], FileSearch]) -> FileSearch:
-        for last in (False, True):
-            search = search_in(path)
-            try:
-                await self._memory.scan(path, search.run)
-                break
-            except ConflictError:  # rewritten during the read: retry once with the new content
-                if last:
-                    raise
-        return search
-
-    async def _files(self, path: str) -> tuple[tuple[Entry, ...], bool]:
-        """The files below a directory; or the file of this path, and True."""
-        entries = await self._memory.list(path)
-        if entries or not path.strip("./"):
-            return entries, False
-        try:
-            return (await self._memory.stat(path),), True
-        except AgentMemoryFileNotFoundError:
-            return (), False
-
-    async def call(self, arguments: object) -> ToolResult:
+    async def _call(self, arguments: object) -> ToolResult:
         return await answered(lambda: self._answer(checked(as_mapping(arguments), _PARAMETERS)))
 
     async def _answer(self, values: Values) -> ToolResult:
-        given = {"path": "", "glob": None, "context": 0, "max_results": RESULTS, "room": MAX_CHARACTERS, **values}
+        given: dict[str, Any] = values  # checked against _PARAMETERS
         try:
-            result = fitting(await self.search(**given))  # type: ignore[arg-type]  # checked against _PARAMETERS
+            result = fitting(await LineSearch(**given).run(self._memory, self._at_once, MAX_CHARACTERS))
         except ValueError as error:
             raise Malformed(str(error)) from None
         none = f"No matches found for {json.dumps(values['query'])[:MOST_SHOWN]}."
@@ -230,18 +255,7 @@ class _Search:
         return ToolResult(text, data=result.to_mapping())
 
 
-def _lines_too_long(count: int) -> str:
-    lines = "1 line" if count == 1 else f"{count:,} lines"
-    return f"{lines} of more than {MAX_LINE:,} bytes"
-
-
-async def found_lines(memory: AsyncAgentMemory, query: str, room: int, **given: Any) -> SearchResult:
-    """As `AsyncMemorySearch.search`, but stops soon after the matches exceed ``room`` characters; see `fitting`."""
-    given = {"path": "", "glob": None, "context": 0, "max_results": RESULTS, **given}
-    return await _Search(memory, memory._at_once).search(query, room=room, **given)
-
-
-class MemorySearch:
+class MemorySearch(_Search[AgentMemory]):
     r"""Searches one memory's files line by line, for a text or a regular expression.
 
     Lines end at ``\n``. Files that are not UTF-8 are searched too, with their invalid bytes replaced. Files are read
@@ -254,8 +268,7 @@ class MemorySearch:
         conversation: see `MemoryTool`.
     """
 
-    def __init__(self, memory: AgentMemory, *, history: bool = False, conversation: bool = True) -> None:
-        self._search = _Search(sync_facade(for_tools(AgentMemory, memory, history, conversation)), memory._at_once)
+    _kind = AgentMemory
 
     def search(
         self,
@@ -289,28 +302,18 @@ class MemorySearch:
                 ``glob``.
             BackendNotAvailableError: ``regex``, and google-re2 is not installed.
         """
-        return step(
-            self._search.search(
-                query, path, glob, context, max_results, after,
-                case_sensitive=case_sensitive, regex=regex, whole_lines=whole_lines,
-            )
-        )  # fmt: skip
+        search = LineSearch(query, path, glob, context, max_results, after, case_sensitive, regex, whole_lines)
+        return step(search.run(self._memory, self._at_once))
 
     def call(self, arguments: Arguments) -> ToolResult:
         """Run a model's search; never raises for bad input from a model."""
-        return step(self._search.call(arguments))
-
-    @staticmethod
-    def tool_definition() -> dict[str, object]:
-        """Name, description and JSON schema."""
-        return deepcopy(_DEFINITION)
+        return step(self._call(arguments))
 
 
-class AsyncMemorySearch:
+class AsyncMemorySearch(_Search[AsyncAgentMemory]):
     """`MemorySearch` for async callers."""
 
-    def __init__(self, memory: AsyncAgentMemory, *, history: bool = False, conversation: bool = True) -> None:
-        self._search = _Search(for_tools(AsyncAgentMemory, memory, history, conversation), memory._at_once)
+    _kind = AsyncAgentMemory
 
     async def search(
         self,
@@ -326,13 +329,9 @@ class AsyncMemorySearch:
         whole_lines: bool = False,
     ) -> SearchResult:
         """See `MemorySearch.search`."""
-        return await self._search.search(
-            query, path, glob, context, max_results, after,
-            case_sensitive=case_sensitive, regex=regex, whole_lines=whole_lines,
-        )  # fmt: skip
+        search = LineSearch(query, path, glob, context, max_results, after, case_sensitive, regex, whole_lines)
+        return await search.run(self._memory, self._at_once)
 
     async def call(self, arguments: Arguments) -> ToolResult:
         """See `MemorySearch.call`."""
-        return await self._search.call(arguments)
-
-    tool_definition = staticmethod(MemorySearch.tool_definition)
+        return await self._call(arguments)

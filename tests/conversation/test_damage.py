@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from agent_memory import AgentMemory
 from agent_memory.conversation import ConversationMemory, MemoryContext, SearchHistoryTool, Skipped
-from agent_memory.conversation.damage import count_damaged
 from agent_memory.conversation.memory import MEMORY
 from tests.conversation.histories import HISTORY, line
 from tests.support.sizes import examples
@@ -87,9 +86,7 @@ changes = st.sampled_from([(b"", b""), (b"\\", b"\\x"), (b'"', b""), (b"}", b"}}
 @example([('{"role": "user", "content": "é\\n", "timestamp": "2026-03-01T12:00:00"}', (b"", b""))])
 def test_the_count_is_that_of_every_line_parsed(rows: list[tuple[str, tuple[bytes, bytes]]]) -> None:
     lines = [row.encode().replace(*change, 1) if change[0] else row.encode() for row, change in rows]
-    data = b"".join(each + b"\n" for each in lines)
-    parsed, counted = Skipped(), Skipped()
+    parsed = Skipped()
     for each in lines:
         parsed.parse(each)
-    count_damaged(data + b"{}\n", len(data), counted)
-    assert counted.count == parsed.count
+    assert ConversationMemory(history(*lines)).search("in no line").skipped == parsed.count

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agent_memory import AgentMemory
-from agent_memory.conversation import ConversationMemory, Matches, SearchHistoryTool
+from agent_memory.conversation import ConversationMemory, Matches, SearchHistoryTool, search
 from agent_memory.conversation.search import HistorySearch
+from agent_memory.reading import lines
 from agent_memory.tools import ToolResult
 from agent_memory_memory import MemoryBackend
 from tests.conversation import naive
@@ -19,10 +23,11 @@ blocks = st.sampled_from([1, 7, 64, 200, 1024 * 1024])
 sinces = st.sampled_from([None, None, BETWEEN])
 
 
-def found(data: bytes, search: HistorySearch) -> Matches:
-    with AgentMemory.open(MemoryBackend()) as memory:
+def found(data: bytes, history_search: HistorySearch, block: int = lines.BLOCK) -> Matches:
+    with AgentMemory.open(MemoryBackend()) as memory, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(search, "forwards", partial(lines.forwards, block=block))
         memory.write(HISTORY, data)
-        return memory.scan(HISTORY, search.run)
+        return memory.scan(HISTORY, history_search.run)
 
 
 def answered(data: bytes, arguments: dict[str, object]) -> ToolResult:
@@ -47,8 +52,7 @@ def test_search_gives_the_same_as_parsing_every_line(
     case: tuple[bytes, str], since: float | None, most: int, block: int
 ) -> None:
     data, query = case
-    search = HistorySearch(query, since=since, max_results=most, block=block)
-    matches = found(data, search)
+    matches = found(data, HistorySearch(query, since=since, max_results=most), block)
     assert matches == naive.search(data, query, since, most)
     if len(matches) < most:  # else the search did not read the whole history
         assert matches.skipped == naive.bad_lines(data)
@@ -78,11 +82,9 @@ def test_every_part_of_a_message_is_found_in_any_case(case: tuple[bytes, str], d
     begin = draw.draw(st.integers(0, len(whole) - 1))
     part = whole[begin : draw.draw(st.integers(begin + 1, len(whole)))]
     for spelled in {part, part.upper(), part.lower(), part.swapcase()}:
-        assert found(data, HistorySearch(spelled, max_results=100, block=block)) == naive.search(
-            data, spelled, None, 100
-        )
+        assert found(data, HistorySearch(spelled, max_results=100), block) == naive.search(data, spelled, None, 100)
 
 
 def test_running_one_search_twice_finds_the_same() -> None:
-    data, search = line("before") + line("k") + line("after"), HistorySearch("k")
-    assert found(data, search) == found(data, search) == naive.search(data, "k")
+    data, twice = line("before") + line("k") + line("after"), HistorySearch("k")
+    assert found(data, twice) == found(data, twice) == naive.search(data, "k")

@@ -29,7 +29,6 @@ from agent_memory.audit import LogLocation
 from agent_memory.backend import ANY, ETag, Key, NewOrigin, ReadWhen, Snapshot, WriteWhen
 from agent_memory.backend.helpers import STORE_RECORD
 from agent_memory.conversation import ConversationMemory, Message
-from agent_memory.conversation.marks import take_back_marks
 from agent_memory.core.blocking import BlockingStore
 from agent_memory.core.known_store import FOLLOW_SECONDS, KnownStore
 from agent_memory.core.store_record import LEAST_RELEASES, StoreRecord, release
@@ -38,6 +37,7 @@ from agent_memory.integrations.toolkit import record_segment, step, sync_facade
 from agent_memory.plugins.audit import AuditPlugin
 from agent_memory.registry import open_backend
 from agent_memory.tools import MemoryTool
+from agent_memory.tools._protected import take_back_marks
 from agent_memory_memory import MemoryBackend
 from tests.support.servers import Root
 

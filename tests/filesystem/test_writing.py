@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.filesystem.kit import Failed, FileSystem, Recorder, contents, written
+from tests.filesystem.kit import Failed, FileSystem, Recorder, contents
 
 
 def half_written(fs: FileSystem, path: str, mode: str, **options: Any) -> None:
@@ -122,35 +122,10 @@ def test_touch_does_not_set_a_time(fs: FileSystem) -> None:
     assert fs.cat("a") == b""
 
 
-def test_a_transaction_saves_all_files_at_its_end_or_none(fs: FileSystem) -> None:
-    fs.pipe_file("a", b"before")
-
-    def failing() -> None:
-        with fs.transaction:
-            fs.pipe_file("a", b"1")
-            written(fs, "b", "wb")
-            half_written(fs, "c", "w")
-
-    with pytest.raises(Failed):
-        failing()
-    assert contents(fs) == {"a": b"before"}
-    with fs.transaction:
-        fs.pipe_file("a", b"1")
-        written(fs, "b", "wb")
-        with pytest.raises(Failed):
-            half_written(fs, "c", "w")
-        assert contents(fs) == {"a": b"before"}
-    assert contents(fs) == {"a": b"1", "b": b"xyyyyyyyyyyz"}
-    fs.pipe_file("a", b"2")
-    assert fs.cat("a") == b"2"
-
-
-def test_a_file_open_at_the_end_of_its_transaction_raises_an_error(scratch: FileSystem) -> None:
-    files = []
-    with pytest.raises(ValueError, match="still open"), scratch.transaction:
-        files.append(scratch.open("a", "wb"))
-    assert files[0].closed
-    assert contents(scratch) == {}
+def test_transactions_are_refused(scratch: FileSystem) -> None:
+    for start in (lambda: scratch.transaction, scratch.start_transaction):
+        with pytest.raises(NotImplementedError, match="no transactions"):
+            start()
 
 
 def test_a_file_is_not_copied_onto_a_local_directory(plain: FileSystem, tmp_path: Path) -> None:
@@ -160,18 +135,6 @@ def test_a_file_is_not_copied_onto_a_local_directory(plain: FileSystem, tmp_path
         plain.get("d", f"{tmp_path}/here/", recursive=True)
     with pytest.raises(IsADirectoryError):
         plain.get_file("d/a.md", str(tmp_path / "here"))
-
-
-def test_a_transaction_within_another_is_refused_and_saves_nothing(plain: FileSystem) -> None:
-    def nested() -> None:
-        with plain.transaction:
-            plain.pipe_file("outer", b"x")
-            with plain.transaction:
-                plain.pipe_file("inner", b"x")
-
-    with pytest.raises(ValueError, match="cannot be nested"):
-        nested()
-    assert plain.find("") == []
 
 
 def test_text_is_utf8_in_any_locale(tmp_path: Path) -> None:
@@ -188,22 +151,6 @@ with fs.open("a.md", "r") as file:
 """
     environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     subprocess.run([sys.executable, "-c", program, str(tmp_path / "root")], check=True, env=environment)
-
-
-def test_a_failed_save_can_be_retried(plain: FileSystem, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = plain.open("a.md", "wb", autocommit=False)
-    file.write(b"kept")
-    file.close()
-    with monkeypatch.context() as patch:
-        patch.setattr(file, "_save", _fail)
-        with pytest.raises(OSError, match="not now"):
-            file.commit()
-    file.commit()
-    assert plain.cat("a.md") == b"kept"
-
-
-def _fail(_: bytes) -> None:
-    raise OSError("not now")
 
 
 def test_removing_files_and_their_directory_together_removes_each_once(plain: FileSystem) -> None:

@@ -10,7 +10,6 @@ from agent_memory import AgentMemory
 from agent_memory.errors import AgentMemoryFileNotFoundError
 from agent_memory.integrations.toolkit import (
     from_json,
-    last_records,
     record_segment,
     records,
     segment_text,
@@ -34,7 +33,7 @@ def test_every_record_is_returned_and_every_damaged_line_is_counted(end: bytes) 
     found = step(records(sync_view(memory), "a.jsonl", an_object))
     assert found is not None
     assert (found, found.damaged) == ([{"a": 1}, {"a": 2}, {"a": 3}], 3)
-    last = step(last_records(sync_view(memory), "a.jsonl", an_object, 2))
+    last = step(records(sync_view(memory), "a.jsonl", an_object, 2))
     assert last is not None
     assert (last, last.damaged) == ([{"a": 2}, {"a": 3}], 1)
 
@@ -44,7 +43,7 @@ def test_a_line_that_is_too_long_is_counted() -> None:
     memory.write("a.jsonl", b"{}\n" + b" " * (MAX_LINE + 2**21) + b"\n{}\n")
     for found in (
         step(records(sync_view(memory), "a.jsonl", an_object)),
-        step(last_records(sync_view(memory), "a.jsonl", an_object, 5)),
+        step(records(sync_view(memory), "a.jsonl", an_object, 5)),
     ):
         assert found is not None
         assert (found, found.damaged) == ([{}, {}], 1)
@@ -53,8 +52,8 @@ def test_a_line_that_is_too_long_is_counted() -> None:
 def test_a_missing_file_has_no_records() -> None:
     memory = sync_view(AgentMemory.open("memory://"))
     assert step(records(memory, "a.jsonl", an_object)) is None
-    assert step(last_records(memory, "a.jsonl", an_object, 1)) is None
-    assert step(last_records(memory, "a.jsonl", an_object, 0)) == []
+    assert step(records(memory, "a.jsonl", an_object, 1)) is None
+    assert step(records(memory, "a.jsonl", an_object, 0)) == []
 
 
 @pytest.mark.parametrize("data", [b"\xff", b"{", b"NaN", b"[" * 100_000, '{"a":1}'.encode("utf-16")])

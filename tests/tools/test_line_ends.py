@@ -15,7 +15,6 @@ from agent_memory.conversation import ConversationMemory, MemoryWriteTool
 from agent_memory.tools import AgentMemoryTools, MemorySearch
 from agent_memory.tools._model_text import ModelText, shown_part
 from agent_memory.tools._toolset import Toolset
-from agent_memory.tools._version_tools import VersionTools
 from tests.support.sizes import examples
 from tests.tools.calls import Call, caller, succeeded
 
@@ -256,7 +255,7 @@ def test_an_earlier_version_is_shown_as_the_file_was(memory: AgentMemory) -> Non
     memory.write("a.md", b"\xef\xbb\xbfone\r\n")
     memory.write("a.md", b"two")
     (_, old) = memory.versions.list("a.md")
-    tools = VersionTools(memory.as_async())
+    tools = Toolset(memory.as_async())
     shown = succeeded(asyncio.run(tools.call("memory_versions", {"path": PATH, "version": old.id})))
     assert shown == "one\n"
 
