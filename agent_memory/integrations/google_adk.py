@@ -1,4 +1,4 @@
-"""Artifacts of Google's Agent Development Kit. Needs ``pip install 'agent-memory-files[google-adk]'``."""
+"""Artifacts and memories of Google's Agent Development Kit. Needs ``pip install 'agent-memory-files[google-adk]'``."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ try:
     from google.adk.artifacts.base_artifact_service import ArtifactVersion, BaseArtifactService, ensure_part
     from google.adk.errors.input_validation_error import InputValidationError
     from google.genai import types
+
+    from agent_memory.integrations.google_adk_memory import AgentMemoryMemoryService
 except ImportError as error:
     raise kit.unusable("google-adk", "google-adk", error) from error
 
-__all__ = ["AgentMemoryArtifactService"]
+__all__ = ["AgentMemoryArtifactService", "AgentMemoryMemoryService"]
 
 _USER: Final = "user:"
 _MOST_REFERENCES: Final = 5

@@ -1,4 +1,7 @@
-"""Memories of Google's Agent Development Kit. Needs ``pip install 'agent-memory-files[google-adk]'``."""
+"""Memories of Google's Agent Development Kit; `agent_memory.integrations.google_adk` exports the class.
+
+Needs ``pip install 'agent-memory-files[google-adk]'``.
+"""
 
 from __future__ import annotations
 

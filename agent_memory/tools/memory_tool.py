@@ -22,7 +22,7 @@ from agent_memory.tools import _views
 from agent_memory.tools._model_text import ModelText, overwriting
 from agent_memory.tools._paths import ROOT as ROOT
 from agent_memory.tools._paths import Paths
-from agent_memory.tools._project import project_memories
+from agent_memory.tools._project import Worktrees, project_memories
 from agent_memory.tools._protected import EitherMemory, logic_view
 from agent_memory.tools._schema import COMMANDS, DefinitionStyle, definition
 from agent_memory.tools._strings import STRINGS, StringSet
@@ -62,7 +62,7 @@ class _MemoryTool(Generic[EitherMemory]):
         self._limit = max_view_characters
 
     @classmethod
-    def for_project(cls, start: str | os.PathLike[str] = ".") -> Self:
+    def for_project(cls, start: str | os.PathLike[str] = ".", *, worktrees: Worktrees = "own") -> Self:
         """Open the tool over a project's ``.claude/memories``; the first write creates this directory.
 
         The project is the git work tree that contains ``start``, as git reports it, else ``start``. Its own path may
@@ -71,8 +71,14 @@ class _MemoryTool(Generic[EitherMemory]):
 
         Args:
             start: a directory of the project.
+            worktrees: "own": each work tree of a repository has its own memories; "shared": all have those of the
+                main work tree, which is the first in ``git worktree list``.
+
+        Raises:
+            ValueError: ``worktrees`` is another value; or it is "shared", and git finds no work tree, or the repository
+                is bare.
         """
-        root, options = project_memories(start)
+        root, options = project_memories(start, worktrees)
         memory: Any = cls._kind.open(root, storage_options=options)
         return cls(memory)
 

@@ -14,8 +14,7 @@ from google.adk.tools import ToolContext
 from google.genai.types import Content, FunctionCall, Part
 
 from agent_memory import AgentMemoryService
-from agent_memory.integrations.google_adk import AgentMemoryArtifactService
-from agent_memory.integrations.google_adk_memory import AgentMemoryMemoryService
+from agent_memory.integrations.google_adk import AgentMemoryArtifactService, AgentMemoryMemoryService
 
 ROOT = sys.argv[1] if len(sys.argv) > 1 else "./memories"
 

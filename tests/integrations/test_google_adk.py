@@ -37,8 +37,7 @@ from agent_memory import AgentMemory, AsyncAgentMemory, hookimpl  # noqa: E402
 from agent_memory.errors import ConflictError, FileAlreadyExistsError, OperationDenied  # noqa: E402
 from agent_memory.hookspecs import Operation  # noqa: E402
 from agent_memory.integrations import google_adk  # noqa: E402
-from agent_memory.integrations.google_adk import AgentMemoryArtifactService  # noqa: E402
-from agent_memory.integrations.google_adk_memory import AgentMemoryMemoryService  # noqa: E402
+from agent_memory.integrations.google_adk import AgentMemoryArtifactService, AgentMemoryMemoryService  # noqa: E402
 from agent_memory.testing import RecordingPlugin  # noqa: E402
 from tests.integrations.kit import ADDITIONS, HOSTILE, IDS, PROCESSES, at_once, example_output, race, rounds, seen_by  # noqa: E402
 from tests.support.servers import Root, S3Server  # noqa: E402

@@ -185,19 +185,66 @@ def test_a_git_configuration_that_moves_the_work_tree_is_ignored(
     assert str(tmp_path) not in caplog.text
 
 
-def test_each_work_tree_of_a_repository_has_its_own_memories(repository: Path, tmp_path: Path) -> None:
+@pytest.fixture
+def added(repository: Path, tmp_path: Path) -> Path:
+    """A second work tree of the repository."""
     identity = ["-c", "user.name=a", "-c", "user.email=a@example.com"]
     subprocess.run(["git", *identity, "commit", "--quiet", "--allow-empty", "-m", "x"], cwd=repository, check=True)
-    added = tmp_path / "line\nbreak"
-    subprocess.run(["git", "worktree", "add", "--quiet", "--detach", str(added)], cwd=repository, check=True)
+    command = ["git", "worktree", "add", "--quiet", "--detach", str(tmp_path / "line\nbreak")]
+    subprocess.run(command, cwd=repository, check=True)
+    return tmp_path / "line\nbreak"
+
+
+def test_shared_memories_are_those_of_the_main_work_tree(repository: Path, added: Path) -> None:
     (added / "src").mkdir()
-    succeeded(MemoryTool.for_project(added / "src").call(CREATE))
-    assert (added / ".claude/memories/foo.txt").read_text() == "x"
-    assert "foo.txt" not in succeeded(MemoryTool.for_project(repository).call(VIEW))
+    succeeded(MemoryTool.for_project(added / "src", worktrees="shared").call(CREATE))
+    assert (repository / ".claude/memories/foo.txt").read_text() == "x"
+    assert "foo.txt" in succeeded(MemoryTool.for_project(repository, worktrees="shared").call(VIEW))
+    assert "foo.txt" in succeeded(asyncio.run(AsyncMemoryTool.for_project(added, worktrees="shared").call(VIEW)))
+    assert "foo.txt" not in succeeded(MemoryTool.for_project(added).call(VIEW))
+    assert "foo.txt" not in succeeded(MemoryTool.for_project(added, worktrees="own").call(VIEW))
 
 
-def test_nothing_runs_that_a_repository_configures(repository: Path, tmp_path: Path) -> None:
-    for name in ("core.fsmonitor", "core.pager", "core.editor", "core.sshCommand", "alias.rev-parse"):
+@pytest.mark.usefixtures("added")
+@pytest.mark.parametrize("make", ["clone", "add"])
+def test_a_bare_repository_has_no_shared_memories(repository: Path, tmp_path: Path, make: str) -> None:
+    bare = tmp_path / "bare.git"
+    subprocess.run(["git", "clone", "--quiet", "--bare", str(repository), str(bare)], check=True)
+    start = bare
+    if make == "add":
+        start = tmp_path / "of bare"
+        subprocess.run(["git", "worktree", "add", "--quiet", str(start), "HEAD"], cwd=bare, check=True)
+    with pytest.raises(ValueError, match="is bare"):
+        MemoryTool.for_project(start, worktrees="shared")
+
+
+def test_a_directory_without_a_repository_has_no_shared_memories(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="needs a git work tree"):
+        MemoryTool.for_project(tmp_path, worktrees="shared")
+
+
+@pytest.mark.parametrize("value", ["", "main", None, True])
+def test_another_value_of_worktrees_is_refused_with_those_allowed(repository: Path, value: object) -> None:
+    with pytest.raises(ValueError, match="'own' or 'shared'"):
+        MemoryTool.for_project(repository, worktrees=value)  # type: ignore[arg-type]
+
+
+@pytest.mark.usefixtures("added")
+@pytest.mark.parametrize("points_to", [".git", ".git/worktrees/{}"])
+def test_an_archive_that_claims_to_be_a_work_tree_gets_no_shared_memories(
+    repository: Path, tmp_path: Path, points_to: str
+) -> None:
+    archive = tmp_path / "archive"
+    archive.mkdir()
+    name = next((repository / ".git/worktrees").iterdir()).name
+    (archive / ".git").write_text(f"gitdir: {repository / points_to.format(name)}\n")
+    with pytest.raises(ValueError, match="does not list this directory"):
+        MemoryTool.for_project(archive, worktrees="shared")
+    assert not (repository / ".claude").exists()
+
+
+def test_shared_memories_run_nothing_that_a_repository_configures(repository: Path, tmp_path: Path) -> None:
+    for name in ("core.fsmonitor", "core.pager", "core.editor", "core.sshCommand", "alias.worktree"):
         subprocess.run(["git", "config", name, f"touch {tmp_path}/ran; true"], cwd=repository, check=True)
-    MemoryTool.for_project(repository)
+    MemoryTool.for_project(repository, worktrees="shared")
     assert not (tmp_path / "ran").exists()

@@ -42,7 +42,7 @@ def sync_surfaces(memory: AgentMemory) -> None:
     assert_type(memory.append("a", "b", separator="\n", when=PRESENT), WriteResult)
     assert_type(MemoryTool(memory, on_existing="overwrite", strings="sdk").call({"command": "view"}), ToolResult)
     assert_type(MemoryTool.for_project(), MemoryTool)
-    assert_type(MemoryTool.for_project(), MemoryTool)
+    assert_type(MemoryTool.for_project(worktrees="shared"), MemoryTool)
     assert_type(AgentMemoryTools(memory).call("read_agent_memory_file", "{}"), ToolResult)
     assert_type(MemorySearch(memory).search("a", glob="*.md"), SearchResult)
     assert_type(FileSystemManager.for_repository(".").handle_create("a.md", "b"), WriteResult)
