@@ -50,7 +50,7 @@ def test_git_stages_only_the_files_of_the_memory(tmp_path: Path, use: str) -> No
 
 def test_the_memory_of_a_project_is_ignored_too(tmp_path: Path) -> None:
     git(tmp_path, "init", "-q")
-    root, options = project_memories(tmp_path)
+    root, options = project_memories(tmp_path, "own")
     with AgentMemory.open(root, storage_options=options, versions=VersionLimits()) as memory:
         memory.write("a.md", SECRET)
         memory.write("a.md", "x")
