@@ -48,15 +48,11 @@ from agent_memory.errors import (
 from agent_memory.key import Key
 from agent_memory_local import _files, _trees
 from agent_memory_local._descriptor import LOST
-from agent_memory_local._empty_directories import remove_empty
-from agent_memory_local._failures import Failed, raised_as
-from agent_memory_local._files import StagedFile
-from agent_memory_local._locked_path import STATE, LockedPath, refuse_other_names, state_etag
-from agent_memory_local._locks import StalePath, close, retry_while_locked, settled_size
-from agent_memory_local._modes import NewModes
-from agent_memory_local._parts import LocalParts
-from agent_memory_local._scan import scan
-from agent_memory_local._tree_locks import TreeLocks
+from agent_memory_local._files import NewModes
+from agent_memory_local._locked_path import STATE, LockedPath, TreeLocks, refuse_other_names, state_etag
+from agent_memory_local._locks import Failed, StalePath, close, raised_as, retry_while_locked, settled_size
+from agent_memory_local._scan import remove_empty, scan
+from agent_memory_local._staged import LocalParts, StagedFile
 from agent_memory_local._walk import OPEN_FILE, Walker, require_regular, segments_of
 
 _ONE_READ = 1 << 20
@@ -197,19 +193,13 @@ class LocalBackend(BlockingBackend):
 
         check = None if when is ANY else require_state
         move = partial(_trees.move_file, self._walker, source, target, self._sync, check)
-        with raised_as(source, WriteError):
-            self._walker.confirm_root(source)
-            return retry_while_locked(move)
+        return self._attempted(source, WriteError, move)
 
     def move_tree(self, source: Key, target: Key) -> int | None:
-        with raised_as(source, WriteError):
-            self._walker.confirm_root(source)
-            return retry_while_locked(partial(_trees.move_tree, self._walker, source, target, self._sync))
+        return self._attempted(source, WriteError, partial(_trees.move_tree, self._walker, source, target, self._sync))
 
     def delete_tree(self, prefix: Key) -> DeletedTree:
-        with raised_as(prefix, WriteError):
-            self._walker.confirm_root(prefix)
-            return retry_while_locked(partial(_trees.delete_tree, self._walker, prefix, self._sync))
+        return self._attempted(prefix, WriteError, partial(_trees.delete_tree, self._walker, prefix, self._sync))
 
     def erase(self, prefix: Key) -> DeletedTree:
         own = 0
@@ -239,13 +229,17 @@ class LocalBackend(BlockingBackend):
 
     def _change(self, key: Key, error: type[FileOperationError], attempt: Callable[[], T]) -> T:
         try:
-            with raised_as(key, error):
-                self._walker.confirm_root(key)
-                return retry_while_locked(attempt)
+            return self._attempted(key, error, attempt)
         except BaseException as failure:
             if not isinstance(failure, AgentMemoryFileNotFoundError | TryLater):  # these are retried
                 self._tidy(key)
             raise
+
+    def _attempted(self, key: Key, error: type[FileOperationError], attempt: Callable[[], T]) -> T:
+        """Make a change in the confirmed root, and retry it while a lock is held."""
+        with raised_as(key, error):
+            self._walker.confirm_root(key)
+            return retry_while_locked(attempt)
 
     def _tidy(self, key: Key) -> None:
         """Remove the empty directories that were created for a file, if the file was not written."""

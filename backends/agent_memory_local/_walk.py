@@ -21,21 +21,19 @@ from agent_memory.errors import (
     PathTraversalError,
 )
 from agent_memory.key import RESERVED, RULES, Key
-from agent_memory_local import _openat2
 from agent_memory_local._descriptor import Descriptor
-from agent_memory_local._failures import Failed
-from agent_memory_local._files import make_ignore_file
-from agent_memory_local._locks import StalePath, close
-from agent_memory_local._modes import NewModes, set_bits
-from agent_memory_local._openat2 import HOW_SIZE, OpenBelow
+from agent_memory_local._files import NewModes, set_bits
+from agent_memory_local._locks import Failed, StalePath, close
 from agent_memory_local._root import Root
 from agent_memory_local._spelling import Spelling, on_disk
+from agent_memory_local._staged import make_ignore_file
+from agent_memory_local._system_calls import HOW_SIZE, OpenBelow, find_openat2, open_how
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-OPEN_DIRECTORY = _openat2.how(_DIRECTORY)
-OPEN_FILE = _openat2.how(os.O_RDONLY | _FILE)
-OPEN_FILE_TO_CHANGE = _openat2.how(os.O_RDWR | os.O_APPEND | _FILE)
+OPEN_DIRECTORY = open_how(_DIRECTORY)
+OPEN_FILE = open_how(os.O_RDONLY | _FILE)
+OPEN_FILE_TO_CHANGE = open_how(os.O_RDWR | os.O_APPEND | _FILE)
 DIRECTORY_MODE = 0o700
 _NOT_REGULAR = "not a regular file"
 _ABOVE_ROOT = ".."
@@ -165,7 +163,7 @@ class Walker:
     def _look_below(self) -> None:
         """Find out whether the open root is walked by ``openat2``; forget the facts about another root."""
         root = self._root.now
-        self._below = None if root is None else _openat2.find(root.number)
+        self._below = None if root is None else find_openat2(root.number)
         self.spelling.forget()
         self._has_ignore_file = False
 
