@@ -24,7 +24,7 @@ CLASSES = {
 PUBLIC = (
     "agent_memory.audit", "agent_memory.backend", "agent_memory.backend.helpers", "agent_memory.conversation",
     "agent_memory.filesystem", "agent_memory.hookspecs", "agent_memory.key", "agent_memory.memory",
-    "agent_memory.object_store", "agent_memory.testing", "agent_memory.tools",
+    "agent_memory.object_store.engine", "agent_memory.testing", "agent_memory.tools",
 )  # fmt: skip
 
 

@@ -7,11 +7,10 @@ from typing import Final, NamedTuple, cast
 
 from agent_memory.backend import ABSENT, PRESENT, Backend, ETag, WriteWhen
 from agent_memory.backend._errors import is_full
-from agent_memory.backend.helpers import STORE_RECORD
+from agent_memory.backend.helpers import STORE_RECORD, HostClock
 from agent_memory.core.flows import Effect, appends, read_if_present, until_won
 from agent_memory.core.store_record import Feature, StoreRecord
 from agent_memory.errors import ConflictError, FileAlreadyExistsError, OutcomeUnknownError, ReadError, WriteError
-from agent_memory.runtime.host_clock import HostClock
 from agent_memory.runtime.run import Run
 
 FOLLOW_SECONDS: Final = 60.0

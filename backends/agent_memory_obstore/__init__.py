@@ -23,7 +23,8 @@ from agent_memory.backend import ANY, BackendFactory, ETag, NewOrigin, WriteWhen
 from agent_memory.backend._patched import refuse_patched_modules
 from agent_memory.errors import BackendNotAvailableError, UnsupportedOperationError, install_hint
 from agent_memory.key import Key
-from agent_memory.object_store import ObjectStoreBackend, bucket_and_prefix, take_single_writer
+from agent_memory.object_store import ObjectStoreBackend
+from agent_memory.object_store.options import bucket_and_prefix, take_single_writer
 from agent_memory_obstore._client import ObstoreStore
 from agent_memory_obstore._opening import azure_store, s3_store
 

@@ -12,18 +12,14 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 
 from agent_memory.errors import UnsupportedOperationError
-from agent_memory.object_store import (
+from agent_memory.object_store.engine import NoResponse, NotSatisfiable, PermanentError, TooLarge, UnknownOutcome
+from agent_memory.object_store.responses import (
     NO_OBJECT,
     NO_TLS,
     REFUSED,
     UNKNOWN_HOST,
     UNTRUSTED,
-    NoResponse,
-    NotSatisfiable,
-    PermanentError,
     Reachability,
-    TooLarge,
-    UnknownOutcome,
     refusal_of,
 )
 from agent_memory_obstore._certificates import unusable_certificates
@@ -111,7 +107,7 @@ def translated(
     """Translate an exception of a request to one of `agent_memory.object_store`.
 
     None for an exception that is not obstore's: a programming error. ``reads``: the request changes nothing. See
-    `agent_memory.object_store.refusal_of` for the other arguments.
+    `agent_memory.object_store.responses.refusal_of` for the other arguments.
     """
     if isinstance(cause, NotImplementedError) or type(cause).__name__ == "NotSupportedError":
         return UnsupportedOperationError(f"obstore does not support this operation on {store}")

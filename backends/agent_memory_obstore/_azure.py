@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from agent_memory.object_store import NoResponse, NotSatisfiable, Object, PreconditionFailed
+from agent_memory.object_store.engine import NoResponse, NotSatisfiable, Object, PreconditionFailed
 from agent_memory_obstore._client import WHOLE, ObstoreStore
 
 
 class AzureStore(ObstoreStore):
-    """An `agent_memory.object_store.ObjectStore` of one container."""
+    """An `agent_memory.object_store.engine.ObjectStore` of one container."""
 
     called = "Azure"
 

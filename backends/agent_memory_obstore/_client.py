@@ -14,20 +14,10 @@ from contextlib import suppress
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
-from agent_memory.backend.helpers import Uncopied
+from agent_memory.backend.helpers import HostClock, Uncopied
 from agent_memory.errors import UnsupportedOperationError
-from agent_memory.object_store import (
-    NO_OBJECT,
-    HostClock,
-    Listed,
-    Listing,
-    NoResponse,
-    NotFound,
-    Object,
-    PermanentError,
-    Reachability,
-    TooLarge,
-)
+from agent_memory.object_store.engine import Listed, Listing, NoResponse, NotFound, Object, PermanentError, TooLarge
+from agent_memory.object_store.responses import NO_OBJECT, Reachability
 from agent_memory_obstore._answers import ObstoreRequest, translated
 
 _FORKED = (
@@ -83,12 +73,12 @@ class _OwnWrite(NamedTuple):
 
 
 class ObstoreStore(Uncopied):
-    """An `agent_memory.object_store.ObjectStore` of one bucket on S3.
+    """An `agent_memory.object_store.engine.ObjectStore` of one bucket on S3.
 
     Args:
         store: obstore's store, configured without retries.
         bucket: the name of the bucket.
-        server: as `agent_memory.object_store.ObjectStore.server`.
+        server: as `agent_memory.object_store.engine.ObjectStore.server`.
         trusted: whether the server is known to apply preconditions and to have no real directories.
         patient: whether a large write may take longer than the timeouts of ``store``.
     """

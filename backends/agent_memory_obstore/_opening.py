@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from agent_memory.object_store import is_aws_s3, require_endpoint, require_general_purpose
+from agent_memory.object_store.options import is_aws_s3, require_endpoint, require_general_purpose
 from agent_memory_obstore._answers import is_panic
 from agent_memory_obstore._azure import AzureStore
 from agent_memory_obstore._certificates import unusable_certificates

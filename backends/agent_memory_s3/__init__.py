@@ -21,7 +21,8 @@ from collections.abc import Callable, Mapping
 from agent_memory.backend import BackendFactory, hookimpl
 from agent_memory.backend._patched import refuse_patched_modules
 from agent_memory.errors import AgentMemoryError, BackendNotAvailableError, install_hint
-from agent_memory.object_store import ObjectStoreBackend, bucket_and_prefix, take_single_writer
+from agent_memory.object_store import ObjectStoreBackend
+from agent_memory.object_store.options import bucket_and_prefix, take_single_writer
 from agent_memory_s3._answers import DAMAGED_FILE, no_profile
 from agent_memory_s3._client import S3Store
 

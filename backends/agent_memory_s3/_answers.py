@@ -15,17 +15,14 @@ from types import TracebackType
 from typing import Any
 
 from agent_memory.errors import UnsupportedOperationError
-from agent_memory.object_store import (
+from agent_memory.object_store.engine import InvalidResponse, NoResponse, PermanentError, UnknownOutcome
+from agent_memory.object_store.responses import (
     NO_TLS,
     REDIRECTED,
     REFUSED,
     UNKNOWN_HOST,
     UNTRUSTED,
-    InvalidResponse,
-    NoResponse,
-    PermanentError,
     Reachability,
-    UnknownOutcome,
     refusal_of,
 )
 from agent_memory_s3._bodies import ANSWER_BYTES, OversizedError

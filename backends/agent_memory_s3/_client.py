@@ -16,10 +16,9 @@ from typing import Any
 from urllib.parse import urlsplit
 from weakref import finalize
 
+from agent_memory.backend.helpers import HostClock
 from agent_memory.errors import UnsupportedOperationError
-from agent_memory.object_store import (
-    NO_OBJECT,
-    HostClock,
+from agent_memory.object_store.engine import (
     InvalidResponse,
     Listed,
     Listing,
@@ -27,13 +26,12 @@ from agent_memory.object_store import (
     NotFound,
     Object,
     PermanentError,
-    Reachability,
     RetainedPage,
     RetainedVersion,
     UnknownOutcome,
-    is_aws_s3,
-    require_general_purpose,
 )
+from agent_memory.object_store.options import is_aws_s3, require_general_purpose
+from agent_memory.object_store.responses import NO_OBJECT, Reachability
 from agent_memory_s3._answers import S3Request, are_refused, has_directories
 from agent_memory_s3._connection import Connection, can_send_once
 from agent_memory_s3._options import require_options
@@ -60,7 +58,7 @@ _CLOCK_ERROR = 1.0
 
 
 class S3Store:
-    """An `agent_memory.object_store.ObjectStore` of one bucket. Coroutines run on fsspec's I/O loop.
+    """An `agent_memory.object_store.engine.ObjectStore` of one bucket. Coroutines run on fsspec's I/O loop.
 
     Args:
         bucket: the name of the bucket.

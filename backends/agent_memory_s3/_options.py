@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from inspect import signature
 from typing import Any, Final
 
-from agent_memory.object_store import require_endpoint
+from agent_memory.object_store.options import require_endpoint
 
 _TEXT: Final = ("a text", (str,))
 _SWITCH: Final = ("true or false", (bool, int, str))

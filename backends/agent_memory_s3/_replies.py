@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from agent_memory.object_store import NotSatisfiable, PermanentError, TooLarge
+from agent_memory.object_store.engine import NotSatisfiable, PermanentError, TooLarge
 
 _CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18})", re.ASCII)
 _ANOTHER = "the server sent another range than the requested one"
