@@ -8,7 +8,7 @@ from typing import Final
 
 from agent_memory.audit.log import DIRECTORY
 from agent_memory.backend import AnyBackend, Entry, Page
-from agent_memory.backend._markers import Markers
+from agent_memory.backend._pages import Markers
 from agent_memory.core.blocking import BlockingStore
 from agent_memory.key import AGENTS, Key, is_agent_id
 

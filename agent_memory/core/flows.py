@@ -37,8 +37,7 @@ from agent_memory.backend import (
     WritesInParts,
     WriteWhen,
 )
-from agent_memory.backend._checks import refuse_larger
-from agent_memory.backend._content import content_sha256, joined
+from agent_memory.backend._checks import content_sha256, joined, refuse_larger
 from agent_memory.backend.helpers import deadline_or_default, not_found
 from agent_memory.core.precondition import SHA256, DeleteCondition, EditCondition, WriteCondition
 from agent_memory.errors import (

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Final, cast
 
 from agent_memory.backend import ABSENT, ANY, Backend, ETag, Parts, ReadWhen, WritesInParts, WriteWhen
-from agent_memory.backend._content import content_sha256
+from agent_memory.backend._checks import content_sha256
 from agent_memory.backend._deadline import renewed_deadline
 from agent_memory.core.flows import Effect, raw_bytes, state_of, writes_copies, writes_in_parts
 from agent_memory.core.precondition import WriteCondition

@@ -8,10 +8,9 @@ from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, Final, cast
 
 from agent_memory.backend import ABSENT, ANY, Backend, DeletedTree, Entry, ETag, ReadWhen, Snapshot
-from agent_memory.backend._content import content_sha256
+from agent_memory.backend._checks import content_sha256
 from agent_memory.backend._deadline import renewed_deadline
-from agent_memory.backend._markers import Markers
-from agent_memory.backend._pages import by_path
+from agent_memory.backend._pages import Markers, by_path
 from agent_memory.backend.helpers import named, not_found, raise_failures, taken_name
 from agent_memory.core import part_flows
 from agent_memory.core.flows import (

@@ -25,8 +25,7 @@ from agent_memory.backend import (
     Snapshot,
     WriteWhen,
 )
-from agent_memory.backend._checks import refuse_larger, refuse_larger_append
-from agent_memory.backend._content import joined
+from agent_memory.backend._checks import joined, refuse_larger, refuse_larger_append
 from agent_memory.backend._deadline import DEFAULT_SECONDS
 from agent_memory.backend.helpers import PageBuilder, not_found, require
 from agent_memory.errors import AppendError, FileOperationError, ReadError, UnsupportedOperationError, WriteError

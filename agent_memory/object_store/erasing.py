@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from functools import partial
 
 from agent_memory.backend import DeletedTree
-from agent_memory.backend._markers import Markers
+from agent_memory.backend._pages import Markers
 from agent_memory.backend.helpers import named
 from agent_memory.errors import FileOperationError, PartialOperationError, UnsupportedOperationError, WriteError
 from agent_memory.key import TEMPORARY_SUFFIX, Key

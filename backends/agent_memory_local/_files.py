@@ -11,7 +11,7 @@ import stat
 import sys
 from typing import NamedTuple
 
-from agent_memory.backend._attributes import ORIGIN_ATTRIBUTE
+from agent_memory.backend._host_files import ORIGIN_ATTRIBUTE
 from agent_memory.errors import OutcomeUnknownError, UnsupportedOperationError
 from agent_memory.key import TEMPORARY_SUFFIX
 from agent_memory_local._locks import Busy, StalePath, close, lock_file

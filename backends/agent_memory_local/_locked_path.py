@@ -14,7 +14,7 @@ from typing import Self
 from weakref import WeakSet
 
 from agent_memory.backend import ETag
-from agent_memory.backend._reasons import with_reason
+from agent_memory.backend._host_files import with_reason
 from agent_memory.backend.helpers import Uncopied, content_etag, not_found, taken_name
 from agent_memory.errors import FileAlreadyExistsError
 from agent_memory.key import Key

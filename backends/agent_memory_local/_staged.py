@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Final
 
 from agent_memory.backend import ETag, Key
-from agent_memory.backend._attributes import keep_attributes
+from agent_memory.backend._host_files import keep_attributes
 from agent_memory.backend.helpers import Uncopied, translating
 from agent_memory.errors import WriteError
 from agent_memory_local._descriptor import Descriptor, LockedDescriptor

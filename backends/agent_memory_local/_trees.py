@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import Self
 
 from agent_memory.backend import DeletedTree, Entry, Page
-from agent_memory.backend._reasons import with_reason
+from agent_memory.backend._host_files import with_reason
 from agent_memory.backend.helpers import (
     PageBuilder,
     TryLater,

@@ -12,7 +12,7 @@ import stat
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from agent_memory.backend._reasons import with_reason
+from agent_memory.backend._host_files import with_reason
 from agent_memory.backend.helpers import not_found, taken_name
 from agent_memory.errors import (
     AgentMemoryError,

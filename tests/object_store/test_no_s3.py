@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from agent_memory import AgentMemory, AgentMemoryError, AgentMemoryService, ReadError
-from agent_memory.backend._markers import Markers
+from agent_memory.backend._pages import Markers
 from agent_memory.key import Key
 from agent_memory.object_store.engine import NotSatisfiable, Object, PermanentError, TooLarge
 from agent_memory_s3._client import S3Store

@@ -288,7 +288,7 @@ class SimulatedClient:
 
 
 class ComposingClient(SimulatedClient):
-    """A client with multipart uploads and conditional deletes: an `agent_memory.object_store.engine.SupportsMultipart`."""
+    """A client with multipart uploads and conditional deletes; see `agent_memory.object_store.engine.SupportsMultipart`."""
 
     conditional_delete = True
     least_part = LEAST_PART
