@@ -1,4 +1,4 @@
-"""Changes of files on the host: `keep_attributes` of a file that is replaced, and `with_reason` for a refused change."""
+"""Files on the host: `keep_attributes` of a file that is replaced, and `with_reason` for a refused change."""
 
 from __future__ import annotations
 

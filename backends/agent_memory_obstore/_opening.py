@@ -14,9 +14,8 @@ from urllib.parse import urlsplit
 
 from agent_memory.object_store.options import is_aws_s3, require_endpoint, require_general_purpose
 from agent_memory_obstore._answers import is_panic
-from agent_memory_obstore._azure import AzureStore
 from agent_memory_obstore._certificates import unusable_certificates
-from agent_memory_obstore._client import ANSWER_SECONDS, ObstoreStore
+from agent_memory_obstore._client import ANSWER_SECONDS, AzureStore, ObstoreStore
 
 _CLIENT = {"connect_timeout": "5s", "read_timeout": f"{ANSWER_SECONDS:g}s", "timeout": "1h",
            "user_agent": "agent-memory", "allow_http": True}  # fmt: skip

@@ -25,11 +25,10 @@ from agent_memory.object_store.responses import (
     Reachability,
     refusal_of,
 )
-from agent_memory_s3._bodies import ANSWER_BYTES, OversizedError
 from agent_memory_s3._certificates import AUTHORITY, UnusableFileError, is_of_a_file
 from agent_memory_s3._connection import RedirectedError, may_have_sent
 from agent_memory_s3._credentials import CredentialsError
-from agent_memory_s3._replies import retry_after
+from agent_memory_s3._replies import ANSWER_BYTES, OversizedError, retry_after
 
 _CONDITIONS = {"IfMatch", "IfNoneMatch", "CopySourceIfMatch"}
 _NO_CREDENTIALS = (

@@ -24,10 +24,10 @@ from fsspec.asyn import get_loop
 
 from agent_memory.backend.helpers import Uncopied
 from agent_memory.errors import BackendNotAvailableError
-from agent_memory_s3._bodies import BoundedAnswer
 from agent_memory_s3._certificates import unusable_file
 from agent_memory_s3._credentials import RenewableCredentials
-from agent_memory_s3._session import plain_bodies, session, user_agent
+from agent_memory_s3._options import plain_bodies, session, user_agent
+from agent_memory_s3._replies import BoundedAnswer
 
 _CONFIG = {"connect_timeout": 5, "read_timeout": 15, "max_pool_connections": 64}
 _ONE_TRY = {"retries": {"total_max_attempts": 1, "mode": "standard"}}

@@ -288,7 +288,10 @@ class SimulatedClient:
 
 
 class ComposingClient(SimulatedClient):
-    """A client with multipart uploads and conditional deletes; see `agent_memory.object_store.engine.SupportsMultipart`."""
+    """A client with multipart uploads and conditional deletes.
+
+    It is an `agent_memory.object_store.engine.SupportsMultipart`.
+    """
 
     conditional_delete = True
     least_part = LEAST_PART
