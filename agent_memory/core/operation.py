@@ -253,6 +253,26 @@ class Scope:
             threads.pop(begun, None)
             failed = raised = None  # they refer to this frame: break the cycle
 
+    async def find(
+        self,
+        run: Run,
+        kind: OperationKind,
+        path: str,
+        work: Callable[[Backend, Run, Call], Awaitable[tuple[T, Effect]]],
+        *,
+        directory: bool = False,
+    ) -> T:
+        """Perform an operation whose work has a value beside its effect; return the value."""
+        values: list[T] = []
+
+        async def flow(store: Backend, run: Run, call: Call) -> Effect:
+            value, effect = await work(store, run, call)
+            values.append(value)
+            return effect
+
+        await self.operate(run, kind, path, flow, directory=directory)
+        return values[0]
+
     def _placed(self, error: BaseException, call: Call) -> BaseException:
         changed = self._about_callers_file(error, call)
         if isinstance(changed, AgentMemoryError):

@@ -10,8 +10,8 @@ from typing import Final, TypeVar
 from agent_memory.backend import Backend, WriteWhen
 from agent_memory.core import flows, part_flows, tree_flows
 from agent_memory.core.flows import Effect
-from agent_memory.core.listed_part import checked_count
 from agent_memory.core.operation import Call, Flow, Scope
+from agent_memory.core.results import checked_count
 from agent_memory.core.versions.forget import forget_records, plan_forget
 from agent_memory.core.versions.history import Histories
 from agent_memory.core.versions.origin import made_by
@@ -104,30 +104,21 @@ class VersionedTree(Scope):
         await self.operate(run, "set_versions", "", flow, directory=True)
 
     async def version_limits(self, run: Run) -> VersionLimits | None:
-        limits: list[VersionLimits | None] = []
-
-        async def flow(store: Backend, run: Run, c: Call) -> Effect:
+        async def stored(store: Backend, run: Run, c: Call) -> tuple[VersionLimits | None, Effect]:
             settings = await self.settings.stored(store, run, c)
-            limits.append(settings.limits if settings else None)
-            return Effect()
+            return settings.limits if settings else None, Effect()
 
-        await self.operate(run, "versions", "", flow, directory=True)
-        return limits[0]
+        return await self.find(run, "versions", "", stored, directory=True)
 
     async def prune_versions(self, run: Run) -> int:
-        counts: list[int] = []
-
         async def flow(store: Backend, run: Run, c: Call) -> Effect:
             settings = await self.settings.stored(store, run, c)
             if settings is None or settings.limits is None:
-                counts.append(0)
-            else:
-                histories = Histories(store, run, self.agent, settings.secret)
-                counts.append(await prune(store, run, histories, settings.limits, c.time))
-            return Effect(files=counts[0])
+                return Effect(files=0)
+            histories = Histories(store, run, self.agent, settings.secret)
+            return Effect(files=await prune(store, run, histories, settings.limits, c.time))
 
-        await self.operate(run, "prune", "", flow, directory=True)
-        return counts[0]
+        return (await self.operate(run, "prune", "", flow, directory=True)).result.files or 0
 
     def restoring(self, version: str, when: WriteWhen, cut: Sequence[Range], of: str | None) -> Flow:
         """The flow that writes the content of an earlier version, without the ranges ``cut``, as a new version.
@@ -164,17 +155,15 @@ class VersionedTree(Scope):
 
     async def redact(self, run: Run, path: str, version: str, reason: str) -> RedactResult:
         reason = checked_reason(reason)
-        results: list[RedactResult] = []
 
-        async def flow(store: Backend, run: Run, c: Call) -> Effect:
+        async def redacted(store: Backend, run: Run, c: Call) -> tuple[RedactResult, Effect]:
             if (histories := await self._histories(store, run, c)) is None:
                 raise _unknown(c.key, version)
             by = made_by(c.operation)
-            results.append(await redact(store, run, histories, c.key, version, by, reason))
-            return Effect(files=1, versions_searched=results[0].versions_searched)
+            result = await redact(store, run, histories, c.key, version, by, reason)
+            return result, Effect(files=1, versions_searched=result.versions_searched)
 
-        await self.operate(run, "redact", path, flow)
-        found = results[0]
+        found = await self.find(run, "redact", path, redacted)
         path = without_top(found.path, self.top.path)
         return replace(found, path=path, still_in=self._seen_versions(found.still_in))
 
@@ -197,15 +186,12 @@ class VersionedTree(Scope):
         *,
         directory: bool = False,
     ) -> T:
-        results: list[T] = []
-
-        async def flow(store: Backend, run: Run, c: Call) -> Effect:
+        async def found(store: Backend, run: Run, c: Call) -> tuple[T, Effect]:
             histories = await self._histories(store, run, c)
-            results.append(await find(store, run, c.key, histories))
-            return Effect(skipped=histories.left_out if histories else 0)
+            value = await find(store, run, c.key, histories)
+            return value, Effect(skipped=histories.left_out if histories else 0)
 
-        await self.operate(run, kind, path, flow, directory=directory)
-        return results[0]
+        return await self.find(run, kind, path, found, directory=directory)
 
     async def plan_forget_versions(self, store: Backend, run: Run, c: Call) -> Callable[[], Awaitable[None]]:
         """Find the earlier versions of a file, or of the files of a directory; return a function that erases them."""

@@ -5,8 +5,8 @@ has no conditional delete, so renames and conditional deletes need ``allow_singl
 sends the whole file; nothing can be forgotten permanently; and a forked child cannot use it after its parent did.
 
 - this module: `ObstoreBackend`, and registration of the URLs
-- ``_client``: `ObstoreStore`, one bucket of S3, and `AzureStore`, one container of Azure; each call sends one request and
-  is not retried
+- ``_client``: `ObstoreStore`, one bucket of S3, and `AzureStore`, one container of Azure; each call sends one request,
+  and is not retried
 - ``_opening``: storage options, and opening of obstore's stores
 - ``_certificates``: certificates of authorities that obstore cannot use
 - ``_answers``: translation of the exceptions of obstore
