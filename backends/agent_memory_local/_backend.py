@@ -55,7 +55,6 @@ from agent_memory_local._scan import remove_empty, scan
 from agent_memory_local._staged import LocalParts, StagedFile
 from agent_memory_local._walk import OPEN_FILE, Walker, require_regular, segments_of
 
-_ONE_READ = 1 << 20
 T = TypeVar("T")
 
 
@@ -123,8 +122,6 @@ class LocalBackend(BlockingBackend):
             if file < 0:
                 file = self._walked(key)
             try:
-                if start is None and end is None and when is ANY:
-                    return self._whole(key, file)
                 return self._snapshot(key, file, start, end, when)
             finally:
                 close(file)
@@ -406,18 +403,6 @@ class LocalBackend(BlockingBackend):
             now.close()
             raise
         return now
-
-    def _whole(self, key: Key, file: int) -> Snapshot:
-        found = self._readable(key, file)
-        size = found.st_size
-        if size <= min(_ONE_READ, self.max_bytes) and settled_size(file) is None:
-            data = os.read(file, size + 1)
-            if len(data) == size:
-                return Snapshot(data, lambda: content_etag(data), size, _files.origin_of(file))
-        size = self._settled(key, file)[1]  # the file is large or being changed: determine its settled size
-        refuse_larger_read(key, size, self.max_bytes)
-        data = _files.read_range(file, 0, size)
-        return Snapshot(data, lambda: content_etag(data), size, _files.origin_of(file))
 
     def _etag(self, place: LockedPath) -> ETag:
         return place.etag(self._allow_hard_links, self.max_bytes)

@@ -10,7 +10,8 @@ import hashlib
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from agent_memory.backend import ETag, Key
 from agent_memory.backend._host_files import keep_attributes
@@ -159,36 +160,29 @@ def _create_ignore_file(directory: Descriptor, sync: bool, bits: int | None) -> 
         new.close()
 
 
+@dataclass(eq=False)
 class LocalParts:
     """A file that is written in parts; see `agent_memory.backend.Parts`.
 
     A killed process leaves no file behind if the system supports unnamed files.
 
-    Args:
+    Attributes:
         key: the key of the file.
-        new: the staged file.
+        new: the staged file; None after the end.
         part_bytes: the number of bytes of a part.
-        complete: gives the file its name; called with the SHA-256 of the content in hexadecimal.
+        give_name: gives the file its name; called with the SHA-256 of the content in hexadecimal.
         tidy: removes the directories that were created for the file.
     """
 
-    def __init__(
-        self,
-        key: Key,
-        new: StagedFile,
-        part_bytes: int,
-        complete: Callable[[StagedFile, str], ETag],
-        tidy: Callable[[], None],
-    ) -> None:
-        self.part_bytes = part_bytes
-        self._key = key
-        self._new: StagedFile | None = new
-        self._complete = complete
-        self._tidy = tidy
-        self._digest = hashlib.sha256()
+    key: Key
+    new: StagedFile | None
+    part_bytes: int
+    give_name: Callable[[StagedFile, str], ETag]
+    tidy: Callable[[], None]
+    _digest: Any = field(default_factory=hashlib.sha256, init=False)
 
     def add(self, data: bytes) -> None:
-        with translating(self._key, WriteError, OSError):
+        with translating(self.key, WriteError, OSError):
             self._open.write(data)
         self._digest.update(data)
 
@@ -196,22 +190,22 @@ class LocalParts:
         return False
 
     def complete(self) -> ETag:
-        etag = self._complete(self._open, self._digest.hexdigest())
+        etag = self.give_name(self._open, self._digest.hexdigest())
         self._close()
         return etag
 
     def abort(self) -> None:
-        if self._new is not None:
+        if self.new is not None:
             self._close()
-            self._tidy()
+            self.tidy()
 
     @property
     def _open(self) -> StagedFile:
-        if self._new is None:
-            raise WriteError("the write in parts is already completed or aborted", path=self._key.path)
-        return self._new
+        if self.new is None:
+            raise WriteError("the write in parts is already completed or aborted", path=self.key.path)
+        return self.new
 
     def _close(self) -> None:
-        if self._new is not None:
-            self._new.close()
-            self._new = None
+        if self.new is not None:
+            self.new.close()
+            self.new = None

@@ -101,7 +101,7 @@ class ObstoreStore(Uncopied):
         self._store = store
         self.server = server
         self._patient = patient
-        self._bucket = bucket
+        self.identity = bucket
         self.bare_etags = False
         self._trusted = trusted
         self._in_order = trusted  # in the order of bytes; SeaweedFS is not
@@ -112,10 +112,6 @@ class ObstoreStore(Uncopied):
         self._clock_was_set = False
         self._ahead_by = _CLOCKS_DIFFER
         self._own = _OwnWrite()
-
-    @property
-    def identity(self) -> str:
-        return self._bucket
 
     async def is_trusted(self) -> bool:
         return self._trusted

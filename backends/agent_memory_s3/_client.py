@@ -77,7 +77,7 @@ class S3Store:
         self.conditional_delete = True
         self.bare_etags = False
         self.most_listed = 1000
-        self._bucket = bucket
+        self.identity = bucket
         require_general_purpose(bucket)
         require_options(storage_options)
         self.resends = not can_send_once()
@@ -101,10 +101,6 @@ class S3Store:
 
     def ahead_by(self) -> float:
         return _CLOCKS_DIFFER if self._ahead is None else _CLOCK_ERROR
-
-    @property
-    def identity(self) -> str:
-        return self._bucket
 
     @property
     def server(self) -> str:
@@ -195,7 +191,7 @@ class S3Store:
     async def copy_part(
         self, name: str, upload: str, number: int, *, source: str, if_match: str, span: tuple[int, int]
     ) -> str:
-        what = {"CopySource": {"Bucket": self._bucket, "Key": source}, "CopySourceIfMatch": if_match}
+        what = {"CopySource": {"Bucket": self.identity, "Key": source}, "CopySourceIfMatch": if_match}
         where = {"Key": name, "UploadId": upload, "PartNumber": number}
         reply = await self._call("upload_part_copy", **where, **what, CopySourceRange=f"bytes={span[0]}-{span[1]}")
         return _etag(reply["CopyPartResult"])
@@ -239,7 +235,7 @@ class S3Store:
 
     async def _sent(self, method: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
         try:
-            return await self._connection.call(method, Bucket=self._bucket, **options)
+            return await self._connection.call(method, Bucket=self.identity, **options)
         except OSError as cause:
             reply = getattr(cause.__cause__, "response", {})
             self._hear(reply)
@@ -251,7 +247,7 @@ class S3Store:
         client = await self._connection.client()
         if client is not self._client:
             _require_conditions(client)
-            require_general_purpose(self._bucket, _host(client))
+            require_general_purpose(self.identity, _host(client))
             if not is_aws_s3(_host(client)):
                 self._connection.send_plain_bodies(client)
             self._client = client

@@ -125,7 +125,9 @@ class Connection(Uncopied):
             options["session"] = session(options)
         provider = options["session"].get_component("credential_provider")
         self._credentials = provider if isinstance(provider, RenewableCredentials) else None
-        config = {**_CONFIG, **options.pop("config_kwargs", {}), **_ONE_TRY, **sending_once()}
+        config = {**_CONFIG, **options.pop("config_kwargs", {}), **_ONE_TRY}
+        if can_send_once():
+            config["http_session_cls"] = _sending_once()
         config |= user_agent(options["session"], config)
         self._plain_bodies = plain_bodies(options["session"], config)
         options |= {"config_kwargs": config, "use_listings_cache": False, "skip_instance_cache": True}
@@ -158,11 +160,6 @@ def can_send_once() -> bool:
         versions = " and ".join(f"{name} {version(name)}" for name in ("aiobotocore", "aiohttp"))
         _log.warning("s3://: %s may send a write twice, so its outcome is unknown more often after a failure", versions)
     return can
-
-
-def sending_once() -> dict[str, Any]:
-    """The configuration of aiobotocore against resending and redirects; empty if that is not possible."""
-    return {"http_session_cls": _sending_once()} if can_send_once() else {}
 
 
 class _Guarded:
