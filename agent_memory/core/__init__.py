@@ -12,11 +12,11 @@ The modules, from a call down to the storage, for example from `AgentMemory.writ
 **its flow**
 ``flows``             read, write, append, delete; `until_won`; ``editing``: edit; ``part_flows``: files in parts
 ``tree_flows``        list, copy, rename, delete and forget directories; ``one_file``: failures of some of many files
-``idempotency``       a change that is made at most once; ``receipts``: its stored fact; ``sweeping``: expired ones go
+``idempotency``       a change that is made at most once; ``receipts``: its stored fact
 ``versions``          what a store keeps of earlier states: ``settings``, ``archive``, ``history``, ``undo`` and others
 **the store**
 ``store_record``      the record of the store: its form, and `KnownStore`: the record as this process knows it
-``internal_trees``    the trees of this package's own data; ``stored_facts``: checks what is read from them
+``internal_trees``    the trees of this package's own data, and sweeps; ``stored_facts``: checks what is read from them
 ``conversation_marks``  trees and directories with or without a conversation
 ``blocking``          `BlockingStore`: flows for logs, tools of the command line and tests, without an operation
 ``sync_facade``       one implementation for the sync and the async twin of an interface

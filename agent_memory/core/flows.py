@@ -322,16 +322,20 @@ def text_bytes(content: object) -> bytes:
         raise InvalidContentError(f"content is not valid Unicode: a lone surrogate at position {error.start}") from None
 
 
-def raw_bytes(content: object, allowed: str = "bytes") -> bytes:
-    """Return the bytes of a bytes-like object; errors as `text_bytes`, which name the ``allowed`` types."""
+def raw_bytes(content: object) -> bytes:
+    """Return the bytes of a bytes-like object; errors as `text_bytes`."""
     if not isinstance(content, bytes | bytearray | memoryview):
-        raise InvalidContentError(f"content must be {allowed}, not {type(content).__name__}")
+        raise InvalidContentError(f"content must be bytes, not {type(content).__name__}")
     return bytes(content)
 
 
 def content_bytes(content: object) -> bytes:
     """Return the bytes of a text or of a bytes-like object; errors as `text_bytes`."""
-    return text_bytes(content) if isinstance(content, str) else raw_bytes(content, "a str or bytes")
+    if isinstance(content, str):
+        return text_bytes(content)
+    if not isinstance(content, bytes | bytearray | memoryview):
+        raise InvalidContentError(f"content must be a str or bytes, not {type(content).__name__}")
+    return bytes(content)
 
 
 def decode(key: Key, data: bytes) -> str:

@@ -22,9 +22,9 @@ from agent_memory.backend._deadline import deadline_scope
 from agent_memory.backend.helpers import Deadline, deadline_or_default
 from agent_memory.core import tree_flows
 from agent_memory.core.flows import Effect, read_if_present
+from agent_memory.core.internal_trees import Sweep
 from agent_memory.core.one_file import fails_alone
 from agent_memory.core.receipts import SKEW_SECONDS, CallFacts, IdempotencyKey, Receipt, receipt_key, receipts_of
-from agent_memory.core.sweeping import Sweep
 from agent_memory.errors import (
     AgentMemoryError,
     ConflictError,

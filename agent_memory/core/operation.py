@@ -23,9 +23,8 @@ from agent_memory.core.actor import NO_ACTOR, Actor, current_actor
 from agent_memory.core.flows import Effect
 from agent_memory.core.hooks import Hooks, Report
 from agent_memory.core.idempotency import Once
-from agent_memory.core.internal_trees import about_file
+from agent_memory.core.internal_trees import Sweep, about_file
 from agent_memory.core.protected_names import ProtectedNames
-from agent_memory.core.sweeping import Sweep
 from agent_memory.core.versions.settings import SettingsCache
 from agent_memory.core.versions.states import require_state
 from agent_memory.errors import (

@@ -14,10 +14,10 @@ The modules, from a call down to its requests, for example from `ObjectStoreBack
 ``trial``              `Trial`: finds out on scratch objects which preconditions the server enforces
 **one write**
 ``conditional_write``  `Write`: one write, repeated until it is known whether it took effect
-``states``             the states that a write is conditional on, and the errors if the object is in another one
+``states``             the states that a write is conditional on, the errors if the object is in another one, and a
+                       cache of the states that this process wrote, so that an append need not read them
 ``write_log``          `WriteLog`: the records of recent writers in an object's metadata, which settle a lost answer
 ``late_requests``      the ETags that late requests may carry, and that a new object must not get
-``recent_writes``      a cache of the states that this process wrote, so that an append need not read them
 **large files**
 ``multipart``          `Composer`: an append to a large object, whose bytes the server copies
 ``upload``             `UploadInParts`: a new file of any size, as a multipart upload

@@ -34,11 +34,9 @@ from agent_memory.backend.helpers import (
     may_try_later,
     refuse_larger_read,
     require,
-    storage_failure,
     trying_later,
 )
 from agent_memory.errors import (
-    AgentMemoryError,
     AgentMemoryFileNotFoundError,
     AppendError,
     FileOperationError,
@@ -50,7 +48,7 @@ from agent_memory_local import _files, _trees
 from agent_memory_local._descriptor import LOST
 from agent_memory_local._files import NewModes
 from agent_memory_local._locked_path import STATE, LockedPath, TreeLocks, refuse_other_names, state_etag
-from agent_memory_local._locks import Failed, StalePath, close, raised_as, retry_while_locked, settled_size
+from agent_memory_local._locks import StalePath, close, raised_as, retry_while_locked, settled_size
 from agent_memory_local._scan import remove_empty, scan
 from agent_memory_local._staged import LocalParts, StagedFile
 from agent_memory_local._walk import OPEN_FILE, Walker, require_regular, segments_of
@@ -117,7 +115,7 @@ class LocalBackend(BlockingBackend):
         return self._capabilities
 
     def read(self, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY) -> Snapshot:
-        try:
+        def look() -> Snapshot:
             file = self._walker.open(key.storage, OPEN_FILE)
             if file < 0:
                 file = self._walked(key)
@@ -125,14 +123,8 @@ class LocalBackend(BlockingBackend):
                 return self._snapshot(key, file, start, end, when)
             finally:
                 close(file)
-        except AgentMemoryError:
-            raise
-        except Failed as failed:
-            raise ReadError(str(failed), path=key.path) from None
-        except OSError as error:
-            if self._is_elsewhere(key, error):
-                return self.read(key, start, end, when)
-            raise storage_failure(key, ReadError, error) from error
+
+        return self._looked(key, look)
 
     def stat(self, key: Key) -> Entry:
         def look() -> Entry:

@@ -17,12 +17,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, TypeAlias
 
-from agent_memory.backend import ANY, BackendFactory, ETag, NewOrigin, WriteWhen, hookimpl
+from agent_memory.backend import BackendFactory, hookimpl
 from agent_memory.backend._patched import refuse_patched_modules
-from agent_memory.errors import BackendNotAvailableError, UnsupportedOperationError, install_hint
-from agent_memory.key import Key
+from agent_memory.errors import BackendNotAvailableError, install_hint
 from agent_memory.object_store import ObjectStoreBackend
 from agent_memory.object_store.options import bucket_and_prefix, take_single_writer
 from agent_memory_obstore._client import ObstoreStore
@@ -59,33 +58,8 @@ class ObstoreBackend(ObjectStoreBackend):
         if not _PREFIX.match(prefix.strip("/")):
             raise ValueError("obstore cannot read the prefix: a name in it is empty, '.' or '..', or has controls")
         store = open_store(bucket, options)
-        self._instead = "; without the storage option engine=obstore it works" if store.called == "S3" else ""
+        self.without_parts = "; without the storage option engine=obstore it works" if store.called == "S3" else ""
         super().__init__(store, prefix, allow_single_writer=allow)
-
-    async def write_in_parts(
-        self,
-        key: Key,
-        size: int,
-        when: WriteWhen = ANY,  # noqa: ARG002 - refused
-        origin: NewOrigin | None = None,  # noqa: ARG002
-    ) -> NoReturn:
-        """See `agent_memory.backend.WritesInParts`; always raises: obstore has no conditional multipart upload."""
-        raise UnsupportedOperationError(
-            f"{size:,} bytes are more than the {self.max_bytes:,} bytes of one call, and obstore has "
-            f"no conditional multipart upload{self._instead}",
-            path=key.path,
-        )
-
-    async def write_copy_in_parts(
-        self,
-        key: Key,
-        size: int,
-        of: Key,  # noqa: ARG002 - refused
-        etag: ETag,  # noqa: ARG002
-        origin: NewOrigin | None = None,  # noqa: ARG002
-    ) -> NoReturn:
-        """See `agent_memory.backend.WritesCopies`; always raises, as `write_in_parts`."""
-        await self.write_in_parts(key, size)
 
 
 def _open(open_store: Open, url: str, options: Mapping[str, object]) -> ObstoreBackend:

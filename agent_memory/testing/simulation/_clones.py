@@ -10,7 +10,7 @@ from random import Random
 from typing import Final
 
 from agent_memory.object_store import ObjectStoreBackend, Writer
-from agent_memory.object_store.recent_writes import RecentWrites
+from agent_memory.object_store.states import RecentWrites
 from agent_memory.runtime.queues import KeyedLocks
 from agent_memory.testing.simulation._history import Kind
 from agent_memory.testing.simulation._loop import VirtualLoop
