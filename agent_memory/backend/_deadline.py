@@ -20,10 +20,6 @@ class Deadline(NamedTuple):
     seconds: float
     at: float
 
-    def renewed(self, now: float) -> Deadline:
-        """Return a deadline with the same ``seconds``, from now on."""
-        return Deadline(self.seconds, now + self.seconds)
-
 
 _default = DEFAULT_SECONDS
 _current: ContextVar[Deadline | None] = ContextVar("agent_memory_deadline", default=None)
@@ -75,7 +71,7 @@ class deadline_scope(AbstractContextManager[None]):  # noqa: N801 - as those of 
 def renewed_deadline(now: float) -> AbstractContextManager[None]:
     """Restart the operation's deadline for the block: for one file, one page of a listing, or one range."""
     limit = current_deadline()
-    return deadline_scope(limit.renewed(now)) if limit else nullcontext()
+    return deadline_scope(Deadline(limit.seconds, now + limit.seconds)) if limit else nullcontext()
 
 
 class TryLater(Exception):

@@ -200,10 +200,7 @@ class BlockingDirectories:
 
 def _above(key: Key) -> Iterator[str]:
     """The directories above a key, deepest first, including those above its tree."""
-    directory = key.storage.rpartition("/")[0]
-    while directory:
-        yield directory
-        directory = directory.rpartition("/")[0]
+    return (directory for directory, _ in _levels(key.storage) if directory)
 
 
 def _remove(filesystem: Any, path: str) -> None:

@@ -308,13 +308,7 @@ class LocalBackend(BlockingBackend):
         with self._locked_path(key, make=not isinstance(when, ETag)) as place:
             found = place.open_file()
             require(key, found and (lambda: self._etag(place)), when)
-            new = place.staged(size, nameless=True)
-        try:
-            new.set_origin(origin() if origin else None)
-        except BaseException:
-            new.close()
-            raise
-        return new
+            return place.staged(size, origin() if origin else None, nameless=True)
 
     def _complete(self, key: Key, when: WriteWhen, new: StagedFile, sha256: str) -> ETag:
         if self._sync:

@@ -57,7 +57,7 @@ class TreeLocks:
         """
         held = self._idle.pop(key.base, None)
         if held is None or not held.is_open():
-            held = self._opened(key, make, sync)
+            held = LockedDescriptor(self._walker.found_or_made(segments_of(key.base), key, make, sync))
         if is_exclusive_announced(held.number):
             self._idle[key.base] = held
             raise Busy("the directory tree")
@@ -79,12 +79,6 @@ class TreeLocks:
     def forget(self) -> None:
         """Close the kept directories."""
         self._idle = {}
-
-    def _opened(self, key: Key, make: bool, sync: bool) -> LockedDescriptor:
-        segments = segments_of(key.base)
-        if make:
-            return LockedDescriptor(self._walker.made_directory(segments, key, sync))
-        return LockedDescriptor(self._walker.directory(segments, key))
 
 
 _all: WeakSet[TreeLocks] = WeakSet()
@@ -144,10 +138,7 @@ class LockedPath(Uncopied):
         """The `Descriptor` of the directory, for a holder that outlives this object."""
         if self._directory is None:
             above = self.key.segments[:-1]
-            if self._make:
-                self._directory = Descriptor(self.walker.made_directory(above, self.key, self._sync))
-            else:
-                self._directory = Descriptor(self.walker.directory(above, self.key))
+            self._directory = Descriptor(self.walker.found_or_made(above, self.key, self._make, self._sync))
         return self._directory
 
     def open_file(self, *, must_exist: bool = False) -> os.stat_result | None:
@@ -189,9 +180,8 @@ class LockedPath(Uncopied):
 
     def prepared(self, data: bytes, sync: bool, origin: str | None) -> StagedFile:
         """A new file for this directory, with its whole content written."""
-        new = self.staged(len(data), nameless=self.found is None)
+        new = self.staged(len(data), origin, nameless=self.found is None)
         try:
-            new.set_origin(origin)
             new.write(data)
             if sync:
                 new.sync()
@@ -200,10 +190,10 @@ class LockedPath(Uncopied):
             raise
         return new
 
-    def staged(self, size: int, *, nameless: bool) -> StagedFile:
+    def staged(self, size: int, origin: str | None, *, nameless: bool) -> StagedFile:
         """A new, empty file for this directory."""
         try:
-            return StagedFile(self.open_directory, size, nameless=nameless)
+            return StagedFile(self.open_directory, size, origin, nameless=nameless)
         except FileNotFoundError:
             raise StalePath from None
 

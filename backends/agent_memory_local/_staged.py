@@ -34,11 +34,12 @@ _NOT_PERMITTED = {errno.EACCES, errno.EPERM, errno.EROFS}
 class StagedFile(Uncopied):
     """A new file of ``size`` bytes in a directory, without its final name.
 
+    The origin of its state is stored with it; see `agent_memory.backend.Backend.keeps_origins`.
     It has no name if it is ``nameless`` and the system supports that; else it has a temporary name, which `close`
     removes.
     """
 
-    def __init__(self, directory: Descriptor, size: int, *, nameless: bool) -> None:
+    def __init__(self, directory: Descriptor, size: int, origin: str | None = None, *, nameless: bool) -> None:
         self.size: Final = size
         self._directory = directory
         self._temporary: str | None = None
@@ -46,6 +47,8 @@ class StagedFile(Uncopied):
             file = (_nameless(directory.number) if nameless else None) or self._named()
             self._file = LockedDescriptor(file)
             lock_new_file(file, size)
+            if origin is not None:
+                set_origin(file, origin)
         except BaseException as error:
             self.close()
             if isinstance(error, Busy):
@@ -60,11 +63,6 @@ class StagedFile(Uncopied):
     def write(self, data: bytes) -> None:
         """Write the next bytes."""
         write_all(self._file.number, data)
-
-    def set_origin(self, origin: str | None) -> None:
-        """Store the origin of the file's state with it; see `agent_memory.backend.Backend.keeps_origins`."""
-        if origin is not None:
-            set_origin(self._file.number, origin)
 
     def sync(self) -> None:
         """Sync the content to disk."""

@@ -106,6 +106,10 @@ class Walker:
             raise not_found(key) from None
         return self.directory_below(root.number, "", segments, key)
 
+    def found_or_made(self, segments: Sequence[str], key: Key, make: bool, sync: bool) -> int:
+        """As `made_directory` with ``make``, else as `directory`."""
+        return self.made_directory(segments, key, sync) if make else self.directory(segments, key)
+
     def directory_below(self, directory: int, path: str, segments: Sequence[str], key: Key) -> int:
         """As `directory`, below an open directory with this path below the root."""
         found = self._shortcut(directory, path, segments)
