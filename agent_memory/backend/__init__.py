@@ -231,6 +231,7 @@ class Appends(Protocol):
             FileAlreadyExistsError: the name is a directory or lies below a file.
             AppendError: the storage failed; the old state is intact.
         """
+        ...
 
 
 @runtime_checkable
@@ -245,6 +246,7 @@ class ChecksCapabilities(Protocol):
         Raises:
             WriteError: the storage failed.
         """
+        ...
 
 
 @runtime_checkable
@@ -263,6 +265,7 @@ class MovesTrees(Protocol):
             InvalidPathError: a file's new name would be invalid; nothing was done.
             WriteError: the storage failed.
         """
+        ...
 
     def delete_tree(self, prefix: Key) -> DeletedTree | Awaitable[DeletedTree]:
         """Delete every file below a prefix; names that are not valid keys are not deleted, only counted.
@@ -271,6 +274,7 @@ class MovesTrees(Protocol):
             PartialOperationError: some files could not be deleted; call it again to continue.
             WriteError: the storage failed.
         """
+        ...
 
 
 @runtime_checkable
@@ -289,6 +293,7 @@ class MovesFiles(Protocol):
             FileAlreadyExistsError: the new name is taken, or lies below a file.
             WriteError: the storage failed; nothing was done.
         """
+        ...
 
 
 class Parts(Protocol):
@@ -307,6 +312,7 @@ class Parts(Protocol):
         Raises:
             WriteError: the storage failed; the caller calls `abort`.
         """
+        ...
 
     def add_copy(self, source: Key, start: int, end: int, etag: ETag) -> bool | Awaitable[bool]:
         """Add the bytes ``[start:end]`` of another file of this backend, without reading them here.
@@ -316,15 +322,18 @@ class Parts(Protocol):
         Raises:
             WriteError: the storage failed; the caller calls `abort`.
         """
+        ...
 
     def complete(self) -> ETag | Awaitable[ETag]:
         """Make the new file visible in one atomic step, if the precondition still holds; errors as `Backend.write`.
 
         After an error the caller calls `abort`.
         """
+        ...
 
     def abort(self) -> Awaitable[None] | None:
         """Discard the added bytes; after `complete` has returned, do nothing. Never raises."""
+        ...
 
 
 @runtime_checkable
@@ -341,6 +350,7 @@ class WritesInParts(Protocol):
             UnsupportedOperationError: this storage cannot write in parts with this precondition.
             WriteError: the storage failed.
         """
+        ...
 
 
 @runtime_checkable
@@ -358,6 +368,7 @@ class Erases(Protocol):
             UnsupportedOperationError: this storage does not tell which data it keeps.
             WriteError: the storage failed, or still lists a file.
         """
+        ...
 
     def erase_earlier(self, key: Key) -> int | Awaitable[int | None] | None:
         """Erase what the storage keeps of earlier states of a file and of unfinished writes; the file stays.
@@ -368,6 +379,7 @@ class Erases(Protocol):
         Raises:
             UnsupportedOperationError, WriteError: as `erase`.
         """
+        ...
 
 
 @runtime_checkable
@@ -382,6 +394,7 @@ class ActsAsAnotherProcess(Protocol):
 
         Do not close the returned backend: it uses the connections of this one.
         """
+        ...
 
 
 @runtime_checkable
@@ -400,8 +413,10 @@ class WritesCopies(Protocol):
         Raises:
             ConflictError: this content had the name so short a time ago that a late request may still delete it.
         """
+        ...
 
     def write_copy_in_parts(
         self, key: Key, size: int, of: Key, etag: ETag, origin: NewOrigin | None = None
     ) -> Parts | Awaitable[Parts]:
         """Begin to create a file of ``size`` bytes, as `WritesInParts.write_in_parts`; errors as `write_copy`."""
+        ...

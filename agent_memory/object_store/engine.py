@@ -68,6 +68,7 @@ class ObjectStore(Protocol):
     @property
     def identity(self) -> str:
         """The bucket's name, which is a part of the locks of a process's writers, across all backends of the bucket."""
+        ...
 
     @property
     def server(self) -> str:
@@ -75,43 +76,54 @@ class ObjectStore(Protocol):
 
         "" shares none.
         """
+        ...
 
     async def is_trusted(self) -> bool:
         """Whether the store is known to enforce preconditions; else a trial runs once, before a write needs them."""
+        ...
 
     def now(self) -> float:
         """The store's clock in POSIX seconds, estimated from its answers."""
+        ...
 
     def clock_was_set(self) -> bool:
         """Whether this host's clock was set since the last answer, so that `now` may be wrong.
 
         A process that was restored from an image of its memory sees the same.
         """
+        ...
 
     def ahead_by(self) -> float:
         """The most seconds that `now` may be ahead of the store's clock."""
+        ...
 
     async def get(
         self, name: str, *, span: str | None = None, if_match: str | None = None, most: int | None = None
     ) -> Object:
         """Read an object, or its ``Range`` ``span``; raises `TooLarge` instead of reading more than ``most`` bytes."""
+        ...
 
     async def head(self, name: str) -> Object:
         """The same as `get`, without the data."""
+        ...
 
     async def put(
         self, name: str, data: bytes, metadata: Mapping[str, str], *, if_match: str | None = None, absent: bool = False
     ) -> str:
         """Write a whole object, and return its ETag; ``absent``: only if it does not exist (``If-None-Match: *``)."""
+        ...
 
     async def delete(self, name: str, *, if_match: str | None = None) -> None:
         """Delete an object; without a condition, a missing object is no error."""
+        ...
 
     async def list(self, prefix: str, *, delimited: bool, limit: int, after: str | None = None) -> Listing:
         """List one page of at most ``limit`` names; ``delimited``: only this level, and the prefixes below it."""
+        ...
 
     async def aclose(self) -> None:
         """Release connections."""
+        ...
 
 
 class RetainedVersion(NamedTuple):
@@ -134,18 +146,23 @@ class SupportsVersions(Protocol):
 
     async def list_versions(self, prefix: str, after: tuple[str, str] | None) -> RetainedPage:
         """List versions and deletion marks of names with this prefix, at most 1,000; for each name the latest first."""
+        ...
 
     async def has_versioning(self) -> bool:
         """Whether the bucket keeps versions, or has kept them."""
+        ...
 
     async def delete_version(self, version: RetainedVersion) -> None:
         """Delete one version permanently."""
+        ...
 
     async def list_uploads(self, prefix: str, after: tuple[str, str] | None) -> RetainedPage:
         """List incomplete multipart uploads of names with this prefix, at most 1,000."""
+        ...
 
     async def abort_upload(self, upload: RetainedVersion) -> None:
         """Drop the parts of an upload."""
+        ...
 
 
 @runtime_checkable
@@ -160,22 +177,27 @@ class SupportsMultipart(ObjectStore, Protocol):
 
     async def begin_upload(self, name: str, metadata: Mapping[str, str]) -> str:
         """Begin an upload, and return its id."""
+        ...
 
     async def copy_part(
         self, name: str, upload: str, number: int, *, source: str, if_match: str, span: tuple[int, int]
     ) -> str:
         """Copy the bytes ``span`` (first and last offset) of the version ``if_match`` of ``source``; return an ETag."""
+        ...
 
     async def put_part(self, name: str, upload: str, number: int, data: bytes) -> str:
         """Send a part, and return its ETag."""
+        ...
 
     async def complete_upload(
         self, name: str, upload: str, parts: Sequence[str], *, if_match: str | None = None, absent: bool = False
     ) -> str:
         """Replace the object by the parts, given by their ETags, on a condition as `put`; return the new ETag."""
+        ...
 
     async def abort_upload(self, upload: RetainedVersion) -> None:
         """Drop the parts of an upload."""
+        ...
 
 
 class RequestError(Exception):

@@ -22,15 +22,19 @@ class Run(Protocol):
 
     async def call(self, primitive: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run one primitive of the backend."""
+        ...
 
     async def offload(self, function: Callable[[], T]) -> T:
         """Run foreign code that may block, such as a hook."""
+        ...
 
     async def sleep(self, seconds: float) -> None:
         """Wait for ``seconds``."""
+        ...
 
     async def map(self, function: Callable[[T], Coroutine[Any, Any, U]], items: Iterable[T], limit: int) -> list[U]:
         """Run a flow for every item, at most ``limit`` at once; return results in order, or raise the first error."""
+        ...
 
     def file_lock(self, store: Backend, key: Key) -> AbstractAsyncContextManager[None]:
         """Lock a file against other tasks and threads of this process, while it is read and then written.
@@ -38,12 +42,15 @@ class Run(Protocol):
         The lock only avoids conflicts, which are expensive on an object store; after the timeout a caller goes on
         without it.
         """
+        ...
 
     def now(self) -> float:
         """Return the seconds of a monotonic clock."""
+        ...
 
     def random(self) -> float:
         """Return a random number in ``[0, 1)``, to spread retries."""
+        ...
 
 
 class RunAround(Run):
