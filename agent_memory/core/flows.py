@@ -145,8 +145,7 @@ async def append(
         before = await read_expected(store, run, key, when, missing=ConflictError)
         return await _write_appended(store, run, key, before, data, separator)
     if appends(store):
-        in_place = cast("Callable[..., Awaitable[Appended]]", store.append)  # quoted: else created on each call
-        appended = await run.call(in_place, key, data, separator=separator, when=when)
+        appended: Appended = await run.call(cast(Any, store.append), key, data, separator=separator, when=when)
         return Effect(size=appended.size, sha256=sha256(data), etag=appended.etag)
 
     try:

@@ -301,6 +301,5 @@ class KnownStore:
         change = record.change_of(before) if before else None
         if change is None or not appends(store):
             return False
-        append = cast("Callable[..., Awaitable[object]]", store.append)
-        await run.call(append, STORE_RECORD, change, separator=b"\n", when=PRESENT)
+        await run.call(cast(Any, store.append), STORE_RECORD, change, separator=b"\n", when=PRESENT)
         return True

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, Final, cast
 
-from agent_memory.backend import ABSENT, ANY, Backend, DeletedTree, Entry, ETag, ReadWhen, Snapshot
+from agent_memory.backend import ABSENT, ANY, Backend, DeletedTree, Entry, ETag, ReadWhen
 from agent_memory.backend._checks import content_sha256
 from agent_memory.backend._deadline import renewed_deadline
 from agent_memory.backend._pages import Markers, by_path
@@ -90,8 +90,8 @@ async def rename(store: Backend, run: Run, source: Key, target: Key, when: ReadW
         if when is not ANY:
             raise
         if moves_trees(store):
-            move = cast("Callable[[Key, Key], Awaitable[int | None]]", store.move_tree)
-            if (files := await run.call(move, source, target)) is not None:
+            files: int | None = await run.call(cast(Any, store.move_tree), source, target)
+            if files is not None:
                 return Effect(files=files)
     return await _transfer_tree(store, run, source, target, _rename_file)
 
@@ -215,8 +215,7 @@ async def _copy(
     except FileTooLargeError:
         return await part_flows.copy(store, run, source, target, of=when)
     if writes_copies(store):
-        write = cast("Callable[[Key, Key, Snapshot], Awaitable[ETag]]", store.write_copy)
-        etag = await run.call(write, target, source, snapshot)
+        etag: ETag = await run.call(cast(Any, store.write_copy), target, source, snapshot)
     else:
         etag = await run.call(store.write, target, snapshot.data, when=ABSENT)
     digest = content_sha256(snapshot.data, etag)
@@ -225,8 +224,8 @@ async def _copy(
 
 async def _rename_file(store: Backend, run: Run, source: Key, target: Key, when: ReadWhen = ANY) -> Effect:
     if moves_files(store):
-        move = cast("Callable[..., Awaitable[int | None]]", store.move_file)
-        size = await run.call(move, source, target, *(() if when is ANY else (when,)))
+        condition = () if when is ANY else (when,)
+        size: int | None = await run.call(cast(Any, store.move_file), source, target, *condition)
         if size is not None:
             return Effect(size=size, files=1)
     await _refuse_without_conditional_delete(store, run, source)

@@ -23,8 +23,8 @@ The modules, from a call down to its requests, for example from `ObjectStoreBack
 ``upload``             `UploadInParts`: a new file of any size, as a multipart upload
 **requests**
 ``bucket``             `Bucket`: names below the prefix, HEAD and LIST, deadlines and this package's errors
-``retry``              `Attempts`: the requests of one operation, with back-off, until its deadline
-``cleanup``            `Cleanup`: removes leftovers of a failed operation from the server
+``retry``              `Attempts`: the requests of one operation, with back-off, until its deadline; `Cleanup`: removes
+                       leftovers of a failed operation from the server
 ``erasing``            deletes every version and every incomplete upload of a tree
 **for engines**
 ``engine``             `ObjectStore`, the interface of an engine, and the exceptions that its requests raise

@@ -31,7 +31,6 @@ from agent_memory.backend.helpers import PageBuilder, not_found, require
 from agent_memory.errors import AppendError, FileOperationError, ReadError, UnsupportedOperationError, WriteError
 from agent_memory.key import Key
 from agent_memory.object_store.bucket import Bucket
-from agent_memory.object_store.cleanup import Cleanup
 from agent_memory.object_store.conditional_write import Write
 from agent_memory.object_store.directories import Directories
 from agent_memory.object_store.engine import NotSatisfiable, Object, ObjectStore, SupportsMultipart
@@ -39,6 +38,7 @@ from agent_memory.object_store.erasing import erase, erase_earlier
 from agent_memory.object_store.late_requests import LATE_SECONDS, FormerName, TooSoonError, with_former_name
 from agent_memory.object_store.multipart import TAIL_BYTES, Composer
 from agent_memory.object_store.preconditions import Preconditions
+from agent_memory.object_store.retry import Cleanup
 from agent_memory.object_store.states import (
     BeatenError,
     MakeContent,
@@ -235,8 +235,8 @@ class ObjectStoreBackend(Backend):
         """Raise `UnsupportedOperationError` if the engine has no multipart upload; sends nothing."""
         if not isinstance(self._store, SupportsMultipart):
             raise UnsupportedOperationError(
-                f"{size:,} bytes are more than the {self.max_bytes:,} bytes of one call, and this engine has no multipart "
-                f"upload{self.without_parts}",
+                f"{size:,} bytes are more than the {self.max_bytes:,} bytes of one call, and this engine has no "
+                f"multipart upload{self.without_parts}",
                 path=key.path,
             )
 

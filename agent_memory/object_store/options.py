@@ -84,6 +84,11 @@ def _is_endpoint(text: str) -> bool:
         return False
 
 
+def host_of(endpoint: str) -> str:
+    """The host of the URL of an endpoint; "" if it has none."""
+    return urlsplit(endpoint).hostname or ""
+
+
 def is_aws_s3(host: str) -> bool:
     """Whether a host belongs to general purpose buckets of AWS S3, in any partition and by any of its endpoints."""
     return _S3.fullmatch(host) is not None

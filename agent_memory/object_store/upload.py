@@ -12,7 +12,6 @@ from agent_memory.backend import ABSENT, ANY, PRESENT, ETag, Key, WriteWhen
 from agent_memory.backend.helpers import not_found
 from agent_memory.errors import WriteError
 from agent_memory.object_store.bucket import Bucket
-from agent_memory.object_store.cleanup import Cleanup
 from agent_memory.object_store.conditional_write import Write
 from agent_memory.object_store.engine import (
     NotFound,
@@ -24,6 +23,7 @@ from agent_memory.object_store.engine import (
 )
 from agent_memory.object_store.late_requests import etag_of_parts, require_another_etag
 from agent_memory.object_store.multipart import Composer
+from agent_memory.object_store.retry import Cleanup
 from agent_memory.object_store.states import Base, BeatenError, State, refused, unknown
 from agent_memory.object_store.write_log import TrackedETag, WriteLog, WriteRecord
 

@@ -34,7 +34,7 @@ from agent_memory.backend import (
     WriteWhen,
     hookimpl,
 )
-from agent_memory.backend._patched import refuse_patched_modules
+from agent_memory.backend._checks import refuse_patched_modules
 from agent_memory.backend.helpers import PageBuilder, content_etag, named, not_found, refuse_larger_read, require
 from agent_memory.errors import (
     AgentMemoryError,

@@ -275,15 +275,12 @@ class LocalBackend(BlockingBackend):
         found = os.fstat(file)
         require_regular(key, found)
         if found.st_nlink > 1 and not self._allow_hard_links:
-            self._refuse_other_names(key, file)
+            directory = self._walker.directory(key.segments[:-1], key)
+            try:
+                refuse_other_names(directory, file)
+            finally:
+                close(directory)
         return found
-
-    def _refuse_other_names(self, key: Key, file: int) -> None:
-        directory = self._walker.directory(key.segments[:-1], key)
-        try:
-            refuse_other_names(directory, file)
-        finally:
-            close(directory)
 
     def _snapshot(self, key: Key, file: int, start: int | None, end: int | None, when: ReadWhen) -> Snapshot:
         found, size = self._settled(key, file)

@@ -307,13 +307,8 @@ def _above(path: str) -> str:
     return path.rpartition("/")[0]
 
 
-def again(directory: int) -> int:
-    """Another descriptor of an open directory, with its own lock and position; the caller closes it."""
-    return os.open(".", _DIRECTORY, dir_fd=directory)  # "." can never be a link
-
-
 def _down(directory: int, path: str, segments: Sequence[str], step: Callable[[int, str, str], int]) -> int:
-    descriptor = again(directory)
+    descriptor = os.open(".", _DIRECTORY, dir_fd=directory)  # with its own lock and position; "." is never a link
     for segment in segments:
         above = descriptor
         try:

@@ -8,8 +8,7 @@ sends the whole file; nothing can be forgotten permanently; and a forked child c
 - ``_client``: `ObstoreStore`, one bucket of S3, and `AzureStore`, one container of Azure; each call sends one request,
   and is not retried
 - ``_opening``: storage options, and opening of obstore's stores
-- ``_certificates``: certificates of authorities that obstore cannot use
-- ``_answers``: translation of the exceptions of obstore
+- ``_answers``: translation of the exceptions of obstore, and certificates of authorities that it cannot use
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from agent_memory.backend import BackendFactory, hookimpl
-from agent_memory.backend._patched import refuse_patched_modules
+from agent_memory.backend._checks import refuse_patched_modules
 from agent_memory.errors import BackendNotAvailableError, install_hint
 from agent_memory.object_store import ObjectStoreBackend
 from agent_memory.object_store.options import bucket_and_prefix, take_single_writer

@@ -160,12 +160,12 @@ class ObstoreStore(Uncopied):
         attributes, sent, began = dict(metadata), time.time(), time.monotonic()
         mode = "create" if absent else "overwrite" if if_match is None else {"e_tag": self._sent(if_match)}
         with self._request(of_object=True, conditional=mode != "overwrite"):
-            if len(data) < _LARGE or not self._patient:
+            is_patient = self._patient and len(data) >= _LARGE
+            store = self._patient_store if is_patient else self._store
+            async with asyncio.timeout(ANSWER_SECONDS + len(data) / _SLOWEST_LINE if is_patient else None):
                 reply = await library().put_async(
-                    self._store, name, data, attributes=attributes, mode=mode, use_multipart=False
+                    store, name, data, attributes=attributes, mode=mode, use_multipart=False
                 )
-            else:
-                reply = await self._sent_patiently(name, data, attributes=attributes, mode=mode)
         etag, answered = _etag(reply), time.time()
         # The system may have set the clock back during the request.
         sent = min(sent, answered - (time.monotonic() - began))
@@ -175,10 +175,6 @@ class ObstoreStore(Uncopied):
     def _sent(self, etag: str) -> str:
         """An ETag in the form that the server accepts in a condition."""
         return etag.strip('"') if self.bare_etags else etag
-
-    async def _sent_patiently(self, name: str, data: bytes, **options: object) -> Any:
-        async with asyncio.timeout(ANSWER_SECONDS + len(data) / _SLOWEST_LINE):
-            return await library().put_async(self._patient_store, name, data, use_multipart=False, **options)
 
     @cached_property
     def _patient_store(self) -> Any:

@@ -25,9 +25,8 @@ from agent_memory.object_store.responses import (
     Reachability,
     refusal_of,
 )
-from agent_memory_s3._certificates import AUTHORITY, UnusableFileError, is_of_a_file
 from agent_memory_s3._connection import RedirectedError, may_have_sent
-from agent_memory_s3._credentials import CredentialsError
+from agent_memory_s3._credentials import AUTHORITY, CredentialsError, UnusableFileError, is_of_a_file
 from agent_memory_s3._replies import ANSWER_BYTES, OversizedError, retry_after
 
 _CONDITIONS = {"IfMatch", "IfNoneMatch", "CopySourceIfMatch"}

@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from operator import itemgetter
 from typing import Any
-from urllib.parse import urlsplit
 from weakref import finalize
 
 from agent_memory.backend.helpers import HostClock
@@ -30,7 +29,7 @@ from agent_memory.object_store.engine import (
     RetainedVersion,
     UnknownOutcome,
 )
-from agent_memory.object_store.options import is_aws_s3, require_general_purpose
+from agent_memory.object_store.options import host_of, is_aws_s3, require_general_purpose
 from agent_memory.object_store.responses import NO_OBJECT, Reachability
 from agent_memory_s3._answers import S3Request, are_refused, has_directories
 from agent_memory_s3._connection import Connection, can_send_once
@@ -108,7 +107,7 @@ class S3Store:
 
     async def is_trusted(self) -> bool:
         with S3Request(self._contact, {}, sent=False):
-            return is_aws_s3(_host(await self._connect()))
+            return is_aws_s3(host_of((await self._connect()).meta.endpoint_url))
 
     async def get(
         self, name: str, *, span: str | None = None, if_match: str | None = None, most: int | None = None
@@ -239,7 +238,7 @@ class S3Store:
         except OSError as cause:
             reply = getattr(cause.__cause__, "response", {})
             self._hear(reply)
-            if method == "head_object" and not is_aws_s3(_host(self._client)):
+            if method == "head_object" and not is_aws_s3(host_of(self.server)):
                 self._heads_have_bodies |= _is_chunked(reply)
             raise
 
@@ -247,8 +246,8 @@ class S3Store:
         client = await self._connection.client()
         if client is not self._client:
             _require_conditions(client)
-            require_general_purpose(self.identity, _host(client))
-            if not is_aws_s3(_host(client)):
+            require_general_purpose(self.identity, host_of(client.meta.endpoint_url))
+            if not is_aws_s3(host_of(client.meta.endpoint_url)):
                 self._connection.send_plain_bodies(client)
             self._client = client
         return client
@@ -262,10 +261,6 @@ class S3Store:
         date = reply.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
         if date != self._date and (now := posix_seconds(date)) is not None:
             self._date, self._ahead = date, now - time.time()
-
-
-def _host(client: Any) -> str:
-    return urlsplit(client.meta.endpoint_url).hostname or ""
 
 
 def _is_chunked(reply: Mapping[str, Any]) -> bool:

@@ -24,8 +24,7 @@ from fsspec.asyn import get_loop
 
 from agent_memory.backend.helpers import Uncopied
 from agent_memory.errors import BackendNotAvailableError
-from agent_memory_s3._certificates import unusable_file
-from agent_memory_s3._credentials import RenewableCredentials
+from agent_memory_s3._credentials import RenewableCredentials, unusable_file
 from agent_memory_s3._options import plain_bodies, session, user_agent
 from agent_memory_s3._replies import BoundedAnswer
 

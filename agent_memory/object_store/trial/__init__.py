@@ -25,9 +25,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Literal
 
-from agent_memory.object_store.cleanup import Cleanup
 from agent_memory.object_store.engine import ObjectStore, SupportsMultipart
-from agent_memory.object_store.retry import Attempts
+from agent_memory.object_store.retry import Attempts, Cleanup
 from agent_memory.object_store.trial.alone import UploadTrial, WriteTrial
 from agent_memory.object_store.trial.race import CREATES, DELETES, SWAPS, RacedChanges, Races, completions
 from agent_memory.object_store.trial.results import TrialResult, TrialResults, tried_server

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Literal
 
 from agent_memory.errors import UnsupportedOperationError
-from agent_memory.object_store.cleanup import Cleanup
 from agent_memory.object_store.engine import (
     NO_ETAG,
     NotFound,
@@ -20,7 +19,7 @@ from agent_memory.object_store.engine import (
     UnknownOutcome,
     WriteConflict,
 )
-from agent_memory.object_store.retry import Attempts
+from agent_memory.object_store.retry import Attempts, Cleanup
 from agent_memory.object_store.trial.results import TrialResult, TrialResults
 from agent_memory.object_store.trial.scratch import METADATA, ScratchObject, scratch_object, scratch_upload
 

@@ -17,7 +17,6 @@ from enum import Enum, auto
 from functools import partial
 from typing import Final, NamedTuple
 
-from agent_memory.object_store.cleanup import Cleanup
 from agent_memory.object_store.engine import (
     NoResponse,
     NotFound,
@@ -25,7 +24,7 @@ from agent_memory.object_store.engine import (
     SupportsMultipart,
     WriteConflict,
 )
-from agent_memory.object_store.retry import Attempts
+from agent_memory.object_store.retry import Attempts, Cleanup
 from agent_memory.object_store.trial.results import TrialResult
 from agent_memory.object_store.trial.scratch import ScratchObject, scratch_upload
 from agent_memory.runtime.tasks import gather_or_cancel
