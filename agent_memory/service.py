@@ -12,8 +12,8 @@ from typing import Generic, Self, TypeVar
 from agent_memory.backend import AnyBackend, BlockingBackend, Capabilities, Entry
 from agent_memory.core.actor import Actor, current_actor
 from agent_memory.core.hooks import Hooks
+from agent_memory.core.internal_trees import Sweep
 from agent_memory.core.results import TreeResult, WriteResult
-from agent_memory.core.sweeping import Sweep
 from agent_memory.core.tree import Tree, checked_timeout
 from agent_memory.core.versions.settings import SettingsCache, VersionLimits
 from agent_memory.errors import AgentMemoryFileNotFoundError, FileOperationError, InvalidAgentIdError, InvalidPathError

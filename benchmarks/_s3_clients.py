@@ -24,7 +24,7 @@ from _measuring import FILES, ROUNDS, Table, at_once
 from s3fs import S3FileSystem
 
 from agent_memory import AgentMemoryService, AsyncAgentMemoryService
-from agent_memory.object_store.recent_writes import RecentWrites
+from agent_memory.object_store.states import RecentWrites
 from agent_memory_s3 import S3Backend
 
 TEXT = "x" * 1023 + "\n"

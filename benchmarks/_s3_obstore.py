@@ -12,7 +12,7 @@ from _s3_clients import DATA, LINE, STAMP, TEXT, Bench, bare_name, hop, our_path
 from obstore.store import S3Store
 
 from agent_memory import AsyncAgentMemoryService
-from agent_memory.object_store.recent_writes import RecentWrites
+from agent_memory.object_store.states import RecentWrites
 from agent_memory_obstore import ObstoreBackend
 
 Request = Callable[[int], Coroutine[Any, Any, object]]

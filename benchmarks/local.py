@@ -39,8 +39,9 @@ from agent_memory import AgentMemory, AgentMemoryService, AsyncAgentMemoryServic
 from agent_memory.backend import ETag
 from agent_memory.backend.helpers import PageBuilder
 from agent_memory.key import Key, _joined
-from agent_memory_local import LocalBackend, _locks, _openat2
+from agent_memory_local import LocalBackend, _locks
 from agent_memory_local._scan import scan
+from agent_memory_local._system_calls import HOW_SIZE, find_openat2
 from agent_memory_local._walk import OPEN_FILE_TO_CHANGE
 
 LINE = "one line of a log\n"
@@ -62,14 +63,14 @@ def our_calls_alone(root: Path) -> Call:
     """Only the system calls of an append to an existing file, with the directory of its tree already open."""
     top = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
     tree = os.open(root / "agent_memory" / "bench", os.O_RDONLY | os.O_DIRECTORY)
-    below = _openat2.find(top)
+    below = find_openat2(top)
     data = LINE.encode()
 
     def append() -> None:
         _locks.is_asked_for(tree)
         fcntl.flock(tree, fcntl.LOCK_SH | fcntl.LOCK_NB)
         os.stat("agent_memory/bench", dir_fd=top)
-        file = below(top, b"agent_memory/bench/log", OPEN_FILE_TO_CHANGE, _openat2.HOW_SIZE) if below else -1
+        file = below(top, b"agent_memory/bench/log", OPEN_FILE_TO_CHANGE, HOW_SIZE) if below else -1
         _locks.take_file(file)
         os.write(file, data)
         fcntl.flock(tree, fcntl.LOCK_UN)

@@ -68,7 +68,7 @@ from _s3_lines import lines_kept
 from _s3_obstore import beside_obstore
 
 from agent_memory import AsyncAgentMemory, AsyncAgentMemoryService
-from agent_memory.object_store.recent_writes import RecentWrites
+from agent_memory.object_store.states import RecentWrites
 from agent_memory_s3 import S3Backend
 
 LONG_ROUNDS, AWAY_ROUNDS = 75, 9

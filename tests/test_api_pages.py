@@ -32,6 +32,7 @@ PUBLIC = [
     *(f"agent_memory.{name}" for name in ("audit", "tools", "conversation", "filesystem", "mcp_server")),
     "agent_memory.backend.helpers",
     "agent_memory.object_store",
+    *(f"agent_memory.object_store.{name}" for name in ("engine", "options", "responses")),
     *_modules_of("agent_memory.plugins"),
     *_modules_of("agent_memory.integrations"),
     "agent_memory.testing",

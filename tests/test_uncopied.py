@@ -34,8 +34,8 @@ from agent_memory.plugins import audit, expiry, limits, logging, readonly, redac
 from agent_memory.registry import open_backend
 from agent_memory_fsspec import FsspecBackend
 from agent_memory_local._descriptor import Descriptor
-from agent_memory_local._files import StagedFile
 from agent_memory_local._locked_path import LockedPath
+from agent_memory_local._staged import StagedFile
 from agent_memory_local._trees import DirectoryTree
 from tests.support.reaching import our_classes, parts, reached
 

@@ -20,7 +20,7 @@ from agent_memory.audit.record import head
 from agent_memory.backend import ABSENT, AnyBackend, BlockingBackend
 from agent_memory.core import flows, tree_flows
 from agent_memory.core.blocking import BlockingStore
-from agent_memory.core.known_store import KnownStore
+from agent_memory.core.store_record import KnownStore
 from agent_memory.errors import AgentMemoryFileNotFoundError, FileAlreadyExistsError, FileTooLargeError, ReadError
 from agent_memory.key import Key
 from agent_memory.reading.lines import lines_at

@@ -1,11 +1,11 @@
-"""The values that backends and flows exchange; exported by `agent_memory.backend`."""
+"""The values that backends and flows exchange, exported by `agent_memory.backend`, and `Uncopied`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, NoReturn, SupportsIndex, TypeAlias
 
 from agent_memory.key import Key
 
@@ -154,3 +154,18 @@ class Capabilities:
     """Names that differ only by case are two files."""
     read_after_write: bool
     """A read or listing that starts after a write has returned sees that write."""
+
+
+class Uncopied:
+    """Base of classes whose instances cannot be copied or pickled.
+
+    A copy would own the same descriptor a second time: when one of the two is closed, the descriptor of the other is
+    closed too. A class that only leads to such an instance does not need this base, because a deep copy or a pickle
+    ends at that instance, unless the class has a finaliser.
+    """
+
+    __slots__ = ()
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:  # copy, deepcopy and pickle all call it
+        kind = type(self).__name__
+        raise TypeError(f"{kind} cannot be pickled or copied, because it holds open storage: create a new one instead")

@@ -4,25 +4,32 @@
 - Preconditions and sizes: `require`, `refuse_larger_read`; etags of a storage without its own: `content_etag`,
   `digest_etag`.
 - Errors: `translating`, `storage_failure`, `not_found`, `taken_name`, `named`; of many files, `raise_failures`.
-- Waiting: `Deadline`, `current_deadline`, `deadline_or_default`; with a lock in a blocking backend, `TryLater`,
-  `may_try_later`, `trying_later`.
+- Time: `HostClock`, `Deadline`, `current_deadline`, `deadline_or_default`; waiting for a lock in a blocking backend:
+  `TryLater`, `may_try_later`, `trying_later`.
 - Objects that own a descriptor, a lock or a connection: `Uncopied`; recognising a store: `STORE_RECORD`, `store_id`.
 """
 
 from __future__ import annotations
 
-from agent_memory.backend._checks import refuse_larger_read, require
-from agent_memory.backend._content import content_etag, digest_etag
-from agent_memory.backend._deadline import Deadline, current_deadline, deadline_or_default
+from agent_memory.backend._checks import content_etag, digest_etag, refuse_larger_read, require
+from agent_memory.backend._deadline import (
+    Deadline,
+    HostClock,
+    TryLater,
+    current_deadline,
+    deadline_or_default,
+    may_try_later,
+    trying_later,
+)
 from agent_memory.backend._errors import named, not_found, raise_failures, storage_failure, taken_name, translating
 from agent_memory.backend._pages import PageBuilder
 from agent_memory.backend._store_id import STORE_RECORD, store_id
-from agent_memory.backend._try_later import TryLater, may_try_later, trying_later
-from agent_memory.backend._uncopied import Uncopied
+from agent_memory.backend._types import Uncopied
 
 __all__ = [
     "STORE_RECORD",
     "Deadline",
+    "HostClock",
     "PageBuilder",
     "TryLater",
     "Uncopied",

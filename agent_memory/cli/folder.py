@@ -18,8 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self, TypeAlias
 
-from agent_memory.backend._attributes import keep_attributes
-from agent_memory.backend._reasons import with_reason
+from agent_memory.backend._host_files import keep_attributes, with_reason
 from agent_memory.backend.helpers import Uncopied
 from agent_memory.errors import (
     AgentMemoryError,

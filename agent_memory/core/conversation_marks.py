@@ -42,7 +42,28 @@ class _Looked:
 
 
 @dataclass(frozen=True)
-class UnreservedTree(Tree):
+class _LookingTree(Tree):
+    """A tree whose operations look at its marks first, unless one of them did so in the last `SECONDS`."""
+
+    looked: _Looked = field(default_factory=_Looked, kw_only=True)
+
+    async def operate(
+        self, run: Run, kind: OperationKind, path: str, flow: Flow, content: Content | None = None, **options: Any
+    ) -> Call:
+        return await super().operate(run, kind, path, partial(self._after_a_look, flow), content, **options)
+
+    async def _after_a_look(self, flow: Flow, store: Backend, run: Run, call: Call) -> Effect:
+        if run.now() >= self.looked.at + SECONDS and await self._look(store, run, call):
+            self.looked.at = run.now()
+        return await flow(store, run, call)
+
+    async def _look(self, store: Backend, run: Run, call: Call) -> bool:
+        """Look at the marks; False if this operation need not do so."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class UnreservedTree(_LookingTree):
     """A tree that is declared to hold no conversation; its first change writes a mark.
 
     Attributes:
@@ -50,26 +71,18 @@ class UnreservedTree(Tree):
     """
 
     marked: Key = field(kw_only=True)
-    looked: _Looked = field(default_factory=_Looked, kw_only=True)
 
-    async def operate(
-        self, run: Run, kind: OperationKind, path: str, flow: Flow, content: Content | None = None, **options: Any
-    ) -> Call:
-        if kind not in READING:
-            flow = partial(self._marked, flow)
-        return await super().operate(run, kind, path, flow, content, **options)
-
-    async def _marked(self, flow: Flow, store: Backend, run: Run, call: Call) -> Effect:
-        if run.now() >= self.looked.at + SECONDS:
-            path = self.marked.path
-            await self.settings.use(store, run, "no-conversation")
-            await run.call(store.write, _mark(call.agent, path), path.encode(), when=ANY)
-            self.looked.at = run.now()
-        return await flow(store, run, call)
+    async def _look(self, store: Backend, run: Run, call: Call) -> bool:
+        if call.kind in READING:
+            return False
+        path = self.marked.path
+        await self.settings.use(store, run, "no-conversation")
+        await run.call(store.write, _mark(call.agent, path), path.encode(), when=ANY)
+        return True
 
 
 @dataclass(frozen=True)
-class ConversationTree(Tree):
+class ConversationTree(_LookingTree):
     """A tree that holds a conversation; its operations are refused if one of its directories is marked.
 
     Attributes:
@@ -77,27 +90,19 @@ class ConversationTree(Tree):
     """
 
     directories: tuple[Key, ...] = field(kw_only=True)
-    looked: _Looked = field(default_factory=_Looked, kw_only=True)
 
-    async def operate(
-        self, run: Run, kind: OperationKind, path: str, flow: Flow, content: Content | None = None, **options: Any
-    ) -> Call:
-        return await super().operate(run, kind, path, partial(self._permitted_by_marks, flow), content, **options)
-
-    async def _permitted_by_marks(self, flow: Flow, store: Backend, run: Run, call: Call) -> Effect:
-        if run.now() >= self.looked.at + SECONDS:
-            try:
-                marked = await _refusing(store, run, call, self.directories)
-            except ReadError as error:
-                raise (AppendError(str(error)) if call.kind == "append" else error) from error.__cause__
-            if marked:
-                raise OperationDenied(
-                    f"{marked[0] or 'this memory'} is marked as holding no conversation: a model may have written the "
-                    "files of one; 'agent-memory conversation allow' shows them and takes the mark back",
-                    path=call.key.path,
-                )
-            self.looked.at = run.now()
-        return await flow(store, run, call)
+    async def _look(self, store: Backend, run: Run, call: Call) -> bool:
+        try:
+            marked = await _refusing(store, run, call, self.directories)
+        except ReadError as error:
+            raise (AppendError(str(error)) if call.kind == "append" else error) from error.__cause__
+        if marked:
+            raise OperationDenied(
+                f"{marked[0] or 'this memory'} is marked as holding no conversation: a model may have written the "
+                "files of one; 'agent-memory conversation allow' shows them and takes the mark back",
+                path=call.key.path,
+            )
+        return True
 
 
 def unreserved(tree: Tree) -> UnreservedTree:
@@ -114,14 +119,11 @@ def of_conversation(tree: Tree, directories: tuple[str, ...]) -> ConversationTre
 
 async def marks_above(tree: Tree, run: Run, directories: tuple[str, ...]) -> list[str]:
     """Return the marked directories at or above the given directories of a tree."""
-    found: list[str] = []
 
-    async def flow(store: Backend, run: Run, call: Call) -> Effect:
-        found.extend(await _refusing(store, run, call, tuple(map(call.key.join_prefix, directories))))
-        return Effect()
+    async def found(store: Backend, run: Run, call: Call) -> tuple[list[str], Effect]:
+        return await _refusing(store, run, call, tuple(map(call.key.join_prefix, directories))), Effect()
 
-    await tree.operate(run, "stat", "", flow, directory=True)
-    return found
+    return await tree.find(run, "stat", "", found, directory=True)
 
 
 async def take_back(tree: Tree, run: Run, paths: list[str]) -> None:

@@ -6,8 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple, TypeAlias
 
 from agent_memory.backend import ANY, PRESENT, Backend, ETag, Snapshot
-from agent_memory.backend._checks import refuse_larger
-from agent_memory.backend._content import content_sha256
+from agent_memory.backend._checks import content_sha256, refuse_larger
 from agent_memory.core.flows import Effect, read_expected, read_if_present, sha256, until_won, write_in_place
 from agent_memory.core.precondition import SHA256, EditCondition
 from agent_memory.errors import AgentMemoryFileNotFoundError, ConflictError

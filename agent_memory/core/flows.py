@@ -37,8 +37,7 @@ from agent_memory.backend import (
     WritesInParts,
     WriteWhen,
 )
-from agent_memory.backend._checks import refuse_larger
-from agent_memory.backend._content import content_sha256, joined
+from agent_memory.backend._checks import content_sha256, joined, refuse_larger
 from agent_memory.backend.helpers import deadline_or_default, not_found
 from agent_memory.core.precondition import SHA256, DeleteCondition, EditCondition, WriteCondition
 from agent_memory.errors import (
@@ -146,8 +145,7 @@ async def append(
         before = await read_expected(store, run, key, when, missing=ConflictError)
         return await _write_appended(store, run, key, before, data, separator)
     if appends(store):
-        in_place = cast("Callable[..., Awaitable[Appended]]", store.append)  # quoted: else created on each call
-        appended = await run.call(in_place, key, data, separator=separator, when=when)
+        appended: Appended = await run.call(cast(Any, store.append), key, data, separator=separator, when=when)
         return Effect(size=appended.size, sha256=sha256(data), etag=appended.etag)
 
     try:

@@ -15,16 +15,16 @@ import logging
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
-from typing import Final, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
 from agent_memory.backend import ABSENT, Backend, ETag, Snapshot, WriteWhen
 from agent_memory.backend._deadline import deadline_scope
 from agent_memory.backend.helpers import Deadline, deadline_or_default
 from agent_memory.core import tree_flows
 from agent_memory.core.flows import Effect, read_if_present
+from agent_memory.core.internal_trees import Sweep
 from agent_memory.core.one_file import fails_alone
 from agent_memory.core.receipts import SKEW_SECONDS, CallFacts, IdempotencyKey, Receipt, receipt_key, receipts_of
-from agent_memory.core.sweeping import Sweep
 from agent_memory.errors import (
     AgentMemoryError,
     ConflictError,
@@ -34,10 +34,12 @@ from agent_memory.errors import (
     UnsupportedOperationError,
     WriteError,
 )
-from agent_memory.hookspecs import OperationKind
 from agent_memory.key import Key, is_at_or_below
 from agent_memory.runtime.run import Run, RunAround
 from agent_memory.runtime.threaded import ThreadedRun
+
+if TYPE_CHECKING:
+    from agent_memory.core.operation import Call, Flow
 
 _log = logging.getLogger("agent_memory")
 RECEIPT_SECONDS: Final = 24 * 60 * 60.0
@@ -51,21 +53,6 @@ _RESERVE_SECONDS: Final = 5.0
 """The time of a call that is kept for its receipt: a tenth, at most 5 seconds."""
 
 
-class IdempotentCall(Protocol):
-    """The facts of a running operation that this module uses; see `agent_memory.core.operation.Call`."""
-
-    kind: OperationKind
-    key: Key
-    content: bytes
-    time: float
-    started: float
-    raised_by_caller: BaseException | None
-
-    @property
-    def agent(self) -> str | None: ...
-
-
-C = TypeVar("C", bound=IdempotentCall)
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -73,8 +60,8 @@ T = TypeVar("T")
 async def apply_once(
     store: Backend,
     run: Run,
-    call: C,
-    flow: Callable[[Backend, Run, C], Awaitable[Effect]],
+    call: Call,
+    flow: Flow,
     once: Once,
     arguments: tuple[str, ...],
 ) -> Effect:
@@ -101,7 +88,7 @@ async def apply_once(
     return effect
 
 
-def _changed_nothing(run: Run, call: IdempotentCall, error: BaseException) -> bool:
+def _changed_nothing(run: Run, call: Call, error: BaseException) -> bool:
     if error is call.raised_by_caller:
         return True
     if isinstance(error, asyncio.CancelledError):
@@ -112,7 +99,7 @@ def _changed_nothing(run: Run, call: IdempotentCall, error: BaseException) -> bo
 class _Claim:
     """The claim of one call on its idempotency key."""
 
-    def __init__(self, store: Backend, run: Run, call: IdempotentCall, once: Once, facts: CallFacts) -> None:
+    def __init__(self, store: Backend, run: Run, call: Call, once: Once, facts: CallFacts) -> None:
         self._store = store
         self._run = run
         self._call = call
@@ -229,7 +216,7 @@ class _RunWhileValid(RunAround):
         return await super().call(primitive, *args, **kwargs)
 
 
-async def finished_receipt(store: Backend, run: Run, call: IdempotentCall, given: IdempotencyKey) -> Receipt | None:
+async def finished_receipt(store: Backend, run: Run, call: Call, given: IdempotencyKey) -> Receipt | None:
     """Return the receipt of the call with this idempotency key; None if none was made, or it changed nothing.
 
     Raises:
@@ -248,7 +235,7 @@ async def finished_receipt(store: Backend, run: Run, call: IdempotentCall, given
     return found
 
 
-async def forget_receipts(store: Backend, run: Run, call: IdempotentCall) -> None:
+async def forget_receipts(store: Backend, run: Run, call: Call) -> None:
     """Erase the receipts of calls on a file, or on all files of a directory."""
     directory = receipts_of(call.agent)
     if not call.key.path:
@@ -281,7 +268,7 @@ def _undecided() -> OutcomeUnknownError:
     )
 
 
-async def _sweep(store: Backend, run: Run, call: IdempotentCall, once: Once) -> None:
+async def _sweep(store: Backend, run: Run, call: Call, once: Once) -> None:
     """Delete some expired receipts. Where the storage has no conditional delete they stay."""
 
     async def listed() -> list[Key]:

@@ -23,9 +23,8 @@ from agent_memory.core.actor import NO_ACTOR, Actor, current_actor
 from agent_memory.core.flows import Effect
 from agent_memory.core.hooks import Hooks, Report
 from agent_memory.core.idempotency import Once
-from agent_memory.core.internal_trees import about_file
+from agent_memory.core.internal_trees import Sweep, about_file
 from agent_memory.core.protected_names import ProtectedNames
-from agent_memory.core.sweeping import Sweep
 from agent_memory.core.versions.settings import SettingsCache
 from agent_memory.core.versions.states import require_state
 from agent_memory.errors import (
@@ -252,6 +251,26 @@ class Scope:
         finally:
             threads.pop(begun, None)
             failed = raised = None  # they refer to this frame: break the cycle
+
+    async def find(
+        self,
+        run: Run,
+        kind: OperationKind,
+        path: str,
+        work: Callable[[Backend, Run, Call], Awaitable[tuple[T, Effect]]],
+        *,
+        directory: bool = False,
+    ) -> T:
+        """Perform an operation whose work has a value beside its effect; return the value."""
+        values: list[T] = []
+
+        async def flow(store: Backend, run: Run, call: Call) -> Effect:
+            value, effect = await work(store, run, call)
+            values.append(value)
+            return effect
+
+        await self.operate(run, kind, path, flow, directory=directory)
+        return values[0]
 
     def _placed(self, error: BaseException, call: Call) -> BaseException:
         changed = self._about_callers_file(error, call)

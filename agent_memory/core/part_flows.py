@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from agent_memory.backend import ABSENT, ANY, Backend, ETag, Parts, ReadWhen, WritesInParts, WriteWhen
-from agent_memory.backend._content import content_sha256
+from agent_memory.backend._checks import content_sha256
 from agent_memory.backend._deadline import renewed_deadline
 from agent_memory.core.flows import Effect, raw_bytes, state_of, writes_copies, writes_in_parts
 from agent_memory.core.precondition import WriteCondition
@@ -125,9 +125,7 @@ async def copy(
         return digest.hexdigest() if digest else None
 
     if when is ABSENT and writes_copies(store):
-        write = cast("Callable[..., Awaitable[Parts]]", store.write_copy_in_parts)
-        with renewed_deadline(run.now()):
-            parts = await run.call(write, target, size, source, etag)
+        parts: Parts = await _call(run, store.write_copy_in_parts, target, size, source, etag)
     else:
         parts = await begin(store, run, target, size, when)
     return await fill_and_complete(run, parts, size, fill), lambda: etag
@@ -148,8 +146,7 @@ async def fill_and_complete(run: Run, parts: Parts, size: int, fill: Fill) -> Ef
     """Let ``fill`` add all bytes, and complete the file; abort it after an error."""
     try:
         digest = await fill(parts)
-        with renewed_deadline(run.now()):
-            etag = await run.call(cast("Callable[[], Awaitable[ETag]]", parts.complete))
+        etag: ETag = await _call(run, parts.complete)
     except GeneratorExit:
         raise  # the caller's event loop is gone: nothing can be awaited
     except BaseException:
@@ -160,9 +157,8 @@ async def fill_and_complete(run: Run, parts: Parts, size: int, fill: Fill) -> Ef
 
 async def begin(store: Backend, run: Run, key: Key, size: int, when: WriteWhen) -> Parts:
     """Begin to write a file in parts; raises `UnsupportedOperationError` if the backend cannot."""
-    write = cast("Callable[[Key, int, WriteWhen], Awaitable[Parts]]", _supporting(store, key).write_in_parts)
-    with renewed_deadline(run.now()):
-        return await run.call(write, key, size, when)
+    parts: Parts = await _call(run, _supporting(store, key).write_in_parts, key, size, when)
+    return parts
 
 
 def _supporting(store: object, key: Key) -> WritesInParts:
@@ -178,12 +174,15 @@ def _supporting(store: object, key: Key) -> WritesInParts:
 
 async def add(run: Run, parts: Parts, data: bytes) -> None:
     """Add the next bytes."""
-    with renewed_deadline(run.now()):
-        await run.call(cast("Callable[[bytes], Awaitable[None]]", parts.add), data)
+    await _call(run, parts.add, data)
 
 
 async def add_copy(run: Run, parts: Parts, source: Key, start: int, end: int, etag: ETag) -> bool:
     """Add bytes of another file by the storage's own copy; False if it cannot copy them."""
-    copy = cast("Callable[[Key, int, int, ETag], Awaitable[bool]]", parts.add_copy)
+    return bool(await _call(run, parts.add_copy, source, start, end, etag))
+
+
+async def _call(run: Run, verb: Callable[..., Any], *args: object) -> Any:
+    """Call a verb of an optional protocol, with the operation's time for each call."""
     with renewed_deadline(run.now()):
-        return await run.call(copy, source, start, end, etag)
+        return await run.call(verb, *args)

@@ -46,13 +46,10 @@ class ProtectedNames:
         path = _folded(key)
         if self._inside.search(path):
             if changes or not self._readable:
-                raise OperationDenied(f"it belongs to the conversation: tools cannot {self._denied} it", path=key.path)
+                denied = "change" if self._readable else "access"
+                raise OperationDenied(f"it belongs to the conversation: tools cannot {denied} it", path=key.path)
         elif changes and (name := self._below(path)):
             raise OperationDenied("it belongs to the conversation: tools cannot change a directory above it", path=name)
-
-    @property
-    def _denied(self) -> str:
-        return "change" if self._readable else "access"
 
     def _below(self, path: str) -> str | None:
         directory = f"{path}/" if path else ""

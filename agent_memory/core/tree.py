@@ -16,7 +16,6 @@ from agent_memory.backend import ABSENT, ANY, PRESENT, AnyBackend, Backend, Entr
 from agent_memory.core import editing, flows, part_flows, tree_flows
 from agent_memory.core.flows import Effect
 from agent_memory.core.idempotency import RECEIPT_SECONDS, Once, apply_once, finished_receipt, forget_receipts
-from agent_memory.core.listed_part import WHOLE, ListedPart, checked_count
 from agent_memory.core.one_file import attempt_each, raise_failed
 from agent_memory.core.operation import Call, Content, Flow
 from agent_memory.core.precondition import (
@@ -31,7 +30,7 @@ from agent_memory.core.precondition import (
     state_of_source,
 )
 from agent_memory.core.receipts import IdempotencyKey
-from agent_memory.core.results import RecordedResult, TreeResult, WriteResult
+from agent_memory.core.results import WHOLE, ListedPart, RecordedResult, TreeResult, WriteResult, checked_count
 from agent_memory.core.versioned_tree import VersionedTree
 from agent_memory.core.versions.undo import Range
 from agent_memory.errors import (
@@ -128,15 +127,11 @@ class Tree(VersionedTree):
         return found
 
     async def scan(self, run: Run, path: str, work: Callable[[Reader], Awaitable[T]]) -> T:
-        results: list[T] = []
-
-        async def flow(store: Backend, run: Run, c: Call) -> Effect:
+        async def scanned(store: Backend, run: Run, c: Call) -> tuple[T, Effect]:
             reader = Reader(store, run, c.key)
-            results.append(await work(reader))
-            return Effect(size=reader.size)
+            return await work(reader), Effect(size=reader.size)
 
-        await self.operate(run, "read", path, flow)
-        return results[0]
+        return await self.find(run, "read", path, scanned)
 
     async def tail(self, run: Run, path: str, lines: int) -> str:
         checked_count("lines", lines)
@@ -214,18 +209,15 @@ class Tree(VersionedTree):
 
     async def recorded_result(self, run: Run) -> RecordedResult | None:
         once = cast(Once, self.once)
-        results: list[RecordedResult | None] = []
 
-        async def flow(store: Backend, run: Run, c: Call) -> Effect:
+        async def recorded(store: Backend, run: Run, c: Call) -> tuple[RecordedResult | None, Effect]:
             if (found := await finished_receipt(store, run, c, once.key)) is None:
-                results.append(None)
-                return Effect()
+                return None, Effect()
             effect, path = found.effect(once.key), without_top(found.path, self.top.path)
-            results.append(RecordedResult(path, found.existed, effect.size or 0, effect.sha256 or "", effect.etag))
-            return Effect()
+            result = RecordedResult(path, found.existed, effect.size or 0, effect.sha256 or "", effect.etag)
+            return result, Effect()
 
-        await self.operate(run, "stat", "", flow, directory=True)
-        return results[0]
+        return await self.find(run, "stat", "", recorded, directory=True)
 
     async def write_blocks(
         self, run: Run, path: str, blocks: part_flows.Blocks, when: WriteCondition = ANY

@@ -7,11 +7,10 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, Final, cast
 
-from agent_memory.backend import ABSENT, ANY, Backend, DeletedTree, Entry, ETag, ReadWhen, Snapshot
-from agent_memory.backend._content import content_sha256
+from agent_memory.backend import ABSENT, ANY, Backend, DeletedTree, Entry, ETag, ReadWhen
+from agent_memory.backend._checks import content_sha256
 from agent_memory.backend._deadline import renewed_deadline
-from agent_memory.backend._markers import Markers
-from agent_memory.backend._pages import by_path
+from agent_memory.backend._pages import Markers, by_path
 from agent_memory.backend.helpers import named, not_found, raise_failures, taken_name
 from agent_memory.core import part_flows
 from agent_memory.core.flows import (
@@ -90,16 +89,11 @@ async def rename(store: Backend, run: Run, source: Key, target: Key, when: ReadW
     except AgentMemoryFileNotFoundError:
         if when is not ANY:
             raise
-        files = await _moved_in_one_step(store, run, source, target)
-        if files is not None:
-            return Effect(files=files)
+        if moves_trees(store):
+            files: int | None = await run.call(cast(Any, store.move_tree), source, target)
+            if files is not None:
+                return Effect(files=files)
     return await _transfer_tree(store, run, source, target, _rename_file)
-
-
-async def _moved_in_one_step(store: Backend, run: Run, source: Key, target: Key) -> int | None:
-    if not moves_trees(store):
-        return None
-    return await run.call(cast("Callable[[Key, Key], Awaitable[int | None]]", store.move_tree), source, target)
 
 
 async def delete_tree(store: Backend, run: Run, prefix: Key, missing_ok: bool) -> Effect:
@@ -221,8 +215,7 @@ async def _copy(
     except FileTooLargeError:
         return await part_flows.copy(store, run, source, target, of=when)
     if writes_copies(store):
-        write = cast("Callable[[Key, Key, Snapshot], Awaitable[ETag]]", store.write_copy)
-        etag = await run.call(write, target, source, snapshot)
+        etag: ETag = await run.call(cast(Any, store.write_copy), target, source, snapshot)
     else:
         etag = await run.call(store.write, target, snapshot.data, when=ABSENT)
     digest = content_sha256(snapshot.data, etag)
@@ -230,9 +223,11 @@ async def _copy(
 
 
 async def _rename_file(store: Backend, run: Run, source: Key, target: Key, when: ReadWhen = ANY) -> Effect:
-    size = await _file_moved_in_one_step(store, run, source, target, when)
-    if size is not None:
-        return Effect(size=size, files=1)
+    if moves_files(store):
+        condition = () if when is ANY else (when,)
+        size: int | None = await run.call(cast(Any, store.move_file), source, target, *condition)
+        if size is not None:
+            return Effect(size=size, files=1)
     await _refuse_without_conditional_delete(store, run, source)
     effect, copied = await _copy(store, run, source, target, when)
     etag = cast(ETag, effect.etag)
@@ -247,13 +242,6 @@ async def _rename_file(store: Backend, run: Run, source: Key, target: Key, when:
         raise ConflictError("the file changed during the rename; it stays at its old name", path=source.path) from error
     effect.before_sha256 = effect.sha256
     return effect
-
-
-async def _file_moved_in_one_step(store: Backend, run: Run, source: Key, target: Key, when: ReadWhen) -> int | None:
-    if not moves_files(store):
-        return None
-    move = cast("Callable[..., Awaitable[int | None]]", store.move_file)
-    return await run.call(move, source, target, *(() if when is ANY else (when,)))
 
 
 async def _refuse_without_conditional_delete(store: Backend, run: Run, source: Key) -> None:

@@ -1,17 +1,17 @@
-"""`VersionedTree`: the calls of a tree that read, restore and erase earlier versions of its files."""
+"""`VersionedTree`: the calls of a tree that read, restore and erase earlier versions of its files; `undo` uses them."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
-from agent_memory.backend import Backend, WriteWhen
+from agent_memory.backend import ABSENT, Backend, ETag, WriteWhen
 from agent_memory.core import flows, part_flows, tree_flows
 from agent_memory.core.flows import Effect
-from agent_memory.core.listed_part import checked_count
 from agent_memory.core.operation import Call, Flow, Scope
+from agent_memory.core.results import checked_count
 from agent_memory.core.versions.forget import forget_records, plan_forget
 from agent_memory.core.versions.history import Histories
 from agent_memory.core.versions.origin import made_by
@@ -21,13 +21,34 @@ from agent_memory.core.versions.retention import prune, prune_a_few
 from agent_memory.core.versions.settings import VersionLimits, checked_limits, require_versions
 from agent_memory.core.versions.states import FileVersion, StoredRecord, current_file
 from agent_memory.core.versions.store import VersionedStore
-from agent_memory.core.versions.undo import Range, RecordedAppends, Selection, without_ranges
+from agent_memory.core.versions.undo import (
+    Left,
+    Range,
+    RecordedAppends,
+    Selection,
+    Step,
+    Undone,
+    UndoResult,
+    without_ranges,
+)
 from agent_memory.core.versions.undo_file import UndoContext
-from agent_memory.core.versions.undo_plan import Plan
-from agent_memory.errors import AgentMemoryError, AgentMemoryFileNotFoundError, FileTooLargeError, without_top
+from agent_memory.core.versions.undo_plan import CHANGED_MEANWHILE, Plan
+from agent_memory.errors import (
+    AgentMemoryError,
+    AgentMemoryFileNotFoundError,
+    ConflictError,
+    FileAlreadyExistsError,
+    FileTooLargeError,
+    OutcomeUnknownError,
+    UnsupportedOperationError,
+    without_top,
+)
 from agent_memory.hookspecs import OperationKind
 from agent_memory.key import Key, is_at_or_below
 from agent_memory.runtime.run import Run
+
+if TYPE_CHECKING:
+    from agent_memory.core.tree import Tree
 
 _ARCHIVE_NOTHING: Final = frozenset({"append", "create", "copy"})
 """The operations that end no state, so no version expires after them."""
@@ -104,30 +125,21 @@ class VersionedTree(Scope):
         await self.operate(run, "set_versions", "", flow, directory=True)
 
     async def version_limits(self, run: Run) -> VersionLimits | None:
-        limits: list[VersionLimits | None] = []
-
-        async def flow(store: Backend, run: Run, c: Call) -> Effect:
+        async def stored(store: Backend, run: Run, c: Call) -> tuple[VersionLimits | None, Effect]:
             settings = await self.settings.stored(store, run, c)
-            limits.append(settings.limits if settings else None)
-            return Effect()
+            return settings.limits if settings else None, Effect()
 
-        await self.operate(run, "versions", "", flow, directory=True)
-        return limits[0]
+        return await self.find(run, "versions", "", stored, directory=True)
 
     async def prune_versions(self, run: Run) -> int:
-        counts: list[int] = []
-
         async def flow(store: Backend, run: Run, c: Call) -> Effect:
             settings = await self.settings.stored(store, run, c)
             if settings is None or settings.limits is None:
-                counts.append(0)
-            else:
-                histories = Histories(store, run, self.agent, settings.secret)
-                counts.append(await prune(store, run, histories, settings.limits, c.time))
-            return Effect(files=counts[0])
+                return Effect(files=0)
+            histories = Histories(store, run, self.agent, settings.secret)
+            return Effect(files=await prune(store, run, histories, settings.limits, c.time))
 
-        await self.operate(run, "prune", "", flow, directory=True)
-        return counts[0]
+        return (await self.operate(run, "prune", "", flow, directory=True)).result.files or 0
 
     def restoring(self, version: str, when: WriteWhen, cut: Sequence[Range], of: str | None) -> Flow:
         """The flow that writes the content of an earlier version, without the ranges ``cut``, as a new version.
@@ -164,17 +176,15 @@ class VersionedTree(Scope):
 
     async def redact(self, run: Run, path: str, version: str, reason: str) -> RedactResult:
         reason = checked_reason(reason)
-        results: list[RedactResult] = []
 
-        async def flow(store: Backend, run: Run, c: Call) -> Effect:
+        async def redacted(store: Backend, run: Run, c: Call) -> tuple[RedactResult, Effect]:
             if (histories := await self._histories(store, run, c)) is None:
                 raise _unknown(c.key, version)
             by = made_by(c.operation)
-            results.append(await redact(store, run, histories, c.key, version, by, reason))
-            return Effect(files=1, versions_searched=results[0].versions_searched)
+            result = await redact(store, run, histories, c.key, version, by, reason)
+            return result, Effect(files=1, versions_searched=result.versions_searched)
 
-        await self.operate(run, "redact", path, flow)
-        found = results[0]
+        found = await self.find(run, "redact", path, redacted)
         path = without_top(found.path, self.top.path)
         return replace(found, path=path, still_in=self._seen_versions(found.still_in))
 
@@ -197,15 +207,12 @@ class VersionedTree(Scope):
         *,
         directory: bool = False,
     ) -> T:
-        results: list[T] = []
-
-        async def flow(store: Backend, run: Run, c: Call) -> Effect:
+        async def found(store: Backend, run: Run, c: Call) -> tuple[T, Effect]:
             histories = await self._histories(store, run, c)
-            results.append(await find(store, run, c.key, histories))
-            return Effect(skipped=histories.left_out if histories else 0)
+            value = await find(store, run, c.key, histories)
+            return value, Effect(skipped=histories.left_out if histories else 0)
 
-        await self.operate(run, kind, path, flow, directory=directory)
-        return results[0]
+        return await self.find(run, kind, path, found, directory=directory)
 
     async def plan_forget_versions(self, store: Backend, run: Run, c: Call) -> Callable[[], Awaitable[None]]:
         """Find the earlier versions of a file, or of the files of a directory; return a function that erases them."""
@@ -235,3 +242,66 @@ async def _erase_all(store: Backend, run: Run, c: Call) -> None:
     """Erase all versions of the agent, if its whole tree is forgotten."""
     if not c.key.path:
         await tree_flows.forget(store, run, records_of(c.agent))
+
+
+async def undo(
+    tree: Tree, run: Run, selection: Selection, appends: RecordedAppends | None, dry_run: bool
+) -> UndoResult:
+    """Undo the selected operations; see `agent_memory.memory.FileVersions.undo`."""
+    if tree.once is not None:
+        raise UnsupportedOperationError("undo takes no idempotency key: call it on the memory itself")
+    plan = await tree.plan_undo(run, selection, appends)
+    if plan is None:
+        return UndoResult((), ())
+    done: list[Undone] = []
+    left = [replace(each, path=without_top(each.path, tree.top.path)) for each in plan.left]
+    stopped = set[str]()
+    made: dict[str, ETag | None] = {}
+    for step in plan.steps:
+        step = _after(step.below(tree.top.path), made)
+        path = step.undone.path
+        reason = None if dry_run or path in stopped else await _reason_to_leave(tree, run, step, made)
+        if reason:
+            stopped.add(path)
+            left.append(Left(path, reason))
+        elif path not in stopped:
+            done.append(step.undone)
+    return UndoResult(tuple(done), tuple(left))
+
+
+def _after(step: Step, made: Mapping[str, ETag | None]) -> Step:
+    """Return a step with the etag that an earlier step of this undo gave the file."""
+    path = step.undone.path
+    return step._replace(etag=made[path], state=None) if path in made else step
+
+
+async def _reason_to_leave(tree: Tree, run: Run, step: Step, made: dict[str, ETag | None]) -> str | None:
+    """Make a step, and note the new etag of the file; return the reason if the step was not made."""
+    try:
+        made[step.undone.path] = await _make(replace(tree, required_state=step.state), run, step)
+    except (ConflictError, AgentMemoryFileNotFoundError):
+        return CHANGED_MEANWHILE
+    except FileAlreadyExistsError:
+        return CHANGED_MEANWHILE if step.undone.new_path is None else f"{step.undone.new_path!r} is taken"
+    except OutcomeUnknownError:
+        return "it is unknown whether this step was made"
+    except AgentMemoryError as error:
+        return f"refused: {error.args[0]}"
+    return None
+
+
+async def _make(tree: Tree, run: Run, step: Step) -> ETag | None:
+    undone = step.undone
+    path, action, new_path = undone.path, undone.action, undone.new_path
+    if action == "restore":
+        result = await tree.restore(run, new_path or path, undone.version or "", step.etag or ABSENT, step.cut, path)
+        return None if new_path else result.etag
+    etag = cast(ETag, step.etag)  # the other steps are those of a current file
+    if action == "rename":
+        await tree.rename(run, path, new_path or "", etag)
+        return None
+    if action == "delete":
+        await tree.delete(run, path, etag)
+        return None
+    edited = await tree.edit(run, path, lambda _key, data: without_ranges(data, step.cut), when=etag)
+    return edited.etag

@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any, Literal, Self, TypeVar, overload
 
 from agent_memory.backend import ABSENT, ANY, PRESENT, Entry
-from agent_memory.core.listed_part import ListedPart
 from agent_memory.core.part_flows import Blocks
 from agent_memory.core.precondition import (
     BY_MISSING,
@@ -16,7 +15,7 @@ from agent_memory.core.precondition import (
     SourceCondition,
     WriteCondition,
 )
-from agent_memory.core.results import RecordedResult, TreeResult, WriteResult
+from agent_memory.core.results import ListedPart, RecordedResult, TreeResult, WriteResult
 from agent_memory.memory.versions import AsyncFileVersions
 from agent_memory.memory.view import View, content_of, of_bytes, of_text, text_of
 from agent_memory.reading.reader import Reader

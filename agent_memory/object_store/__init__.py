@@ -1,7 +1,7 @@
 """The backend for object stores, over an engine that sends the requests.
 
-An engine implements `ObjectStore`, one request for each method; ``agent_memory_s3`` and ``agent_memory_obstore`` have
-one. `ObjectStoreBackend` makes a backend of it.
+An engine implements `agent_memory.object_store.engine.ObjectStore`, one request for each method; ``agent_memory_s3``
+and ``agent_memory_obstore`` have one. `ObjectStoreBackend` makes a backend of it.
 
 The modules, from a call down to its requests, for example from `ObjectStoreBackend.append` to a PUT:
 
@@ -14,99 +14,26 @@ The modules, from a call down to its requests, for example from `ObjectStoreBack
 ``trial``              `Trial`: finds out on scratch objects which preconditions the server enforces
 **one write**
 ``conditional_write``  `Write`: one write, repeated until it is known whether it took effect
-``states``             the states that a write is conditional on, and the errors if the object is in another one
+``states``             the states that a write is conditional on, the errors if the object is in another one, and a
+                       cache of the states that this process wrote, so that an append need not read them
 ``write_log``          `WriteLog`: the records of recent writers in an object's metadata, which settle a lost answer
 ``late_requests``      the ETags that late requests may carry, and that a new object must not get
-``recent_writes``      a cache of the states that this process wrote, so that an append need not read them
 **large files**
 ``multipart``          `Composer`: an append to a large object, whose bytes the server copies
 ``upload``             `UploadInParts`: a new file of any size, as a multipart upload
 **requests**
 ``bucket``             `Bucket`: names below the prefix, HEAD and LIST, deadlines and this package's errors
-``retry``              `Attempts`: the requests of one operation, with back-off, until its deadline
-``cleanup``            `Cleanup`: removes leftovers of a failed operation from the server
+``retry``              `Attempts`: the requests of one operation, with back-off, until its deadline; `Cleanup`: removes
+                       leftovers of a failed operation from the server
 ``erasing``            deletes every version and every incomplete upload of a tree
 **for engines**
 ``engine``             `ObjectStore`, the interface of an engine, and the exceptions that its requests raise
 ``responses``          the exception for an HTTP answer, by status and error code
-``options``            the URLs and storage options that all engines have in common
-``aws``                the hosts of AWS S3, and the kinds of buckets that are refused
+``options``            the URLs and storage options that all engines have in common, and the hosts of AWS S3
 =====================  ===========================================================================================
 """
 
-from agent_memory.object_store.aws import is_aws_s3, require_general_purpose
 from agent_memory.object_store.backend import ObjectStoreBackend
-from agent_memory.object_store.engine import (
-    AccessDenied,
-    InvalidResponse,
-    Listed,
-    Listing,
-    NoResponse,
-    NotFound,
-    NotSatisfiable,
-    Object,
-    ObjectStore,
-    PermanentError,
-    PreconditionFailed,
-    RetainedPage,
-    RetainedVersion,
-    SupportsMultipart,
-    SupportsVersions,
-    TooLarge,
-    UnknownOutcome,
-    Unreachable,
-    UnsupportedRequest,
-    WriteConflict,
-)
-from agent_memory.object_store.options import bucket_and_prefix, require_endpoint, take_single_writer
-from agent_memory.object_store.responses import (
-    NO_OBJECT,
-    NO_TLS,
-    REDIRECTED,
-    REFUSED,
-    UNKNOWN_HOST,
-    UNTRUSTED,
-    Reachability,
-    refusal_of,
-)
 from agent_memory.object_store.write_log import Writer
-from agent_memory.runtime.host_clock import HostClock
 
-__all__ = [
-    "NO_OBJECT",
-    "NO_TLS",
-    "REDIRECTED",
-    "REFUSED",
-    "UNKNOWN_HOST",
-    "UNTRUSTED",
-    "AccessDenied",
-    "HostClock",
-    "InvalidResponse",
-    "Listed",
-    "Listing",
-    "NoResponse",
-    "NotFound",
-    "NotSatisfiable",
-    "Object",
-    "ObjectStore",
-    "ObjectStoreBackend",
-    "PermanentError",
-    "PreconditionFailed",
-    "Reachability",
-    "RetainedPage",
-    "RetainedVersion",
-    "SupportsMultipart",
-    "SupportsVersions",
-    "TooLarge",
-    "UnknownOutcome",
-    "Unreachable",
-    "UnsupportedRequest",
-    "WriteConflict",
-    "Writer",
-    "bucket_and_prefix",
-    "is_aws_s3",
-    "refusal_of",
-    "require_endpoint",
-    "require_general_purpose",
-    "take_single_writer",
-]
+__all__ = ["ObjectStoreBackend", "Writer"]

@@ -6,7 +6,7 @@ import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Self
+from typing import Self, cast
 
 from agent_memory.backend import (
     ABSENT,
@@ -25,14 +25,12 @@ from agent_memory.backend import (
     Snapshot,
     WriteWhen,
 )
-from agent_memory.backend._checks import refuse_larger, refuse_larger_append
-from agent_memory.backend._content import joined
+from agent_memory.backend._checks import joined, refuse_larger, refuse_larger_append
 from agent_memory.backend._deadline import DEFAULT_SECONDS
 from agent_memory.backend.helpers import PageBuilder, not_found, require
 from agent_memory.errors import AppendError, FileOperationError, ReadError, UnsupportedOperationError, WriteError
 from agent_memory.key import Key
 from agent_memory.object_store.bucket import Bucket
-from agent_memory.object_store.cleanup import Cleanup
 from agent_memory.object_store.conditional_write import Write
 from agent_memory.object_store.directories import Directories
 from agent_memory.object_store.engine import NotSatisfiable, Object, ObjectStore, SupportsMultipart
@@ -40,8 +38,17 @@ from agent_memory.object_store.erasing import erase, erase_earlier
 from agent_memory.object_store.late_requests import LATE_SECONDS, FormerName, TooSoonError, with_former_name
 from agent_memory.object_store.multipart import TAIL_BYTES, Composer
 from agent_memory.object_store.preconditions import Preconditions
-from agent_memory.object_store.recent_writes import RecentWrites
-from agent_memory.object_store.states import BeatenError, MakeContent, State, changed, gone, refused, unknown
+from agent_memory.object_store.retry import Cleanup
+from agent_memory.object_store.states import (
+    BeatenError,
+    MakeContent,
+    RecentWrites,
+    State,
+    changed,
+    gone,
+    refused,
+    unknown,
+)
 from agent_memory.object_store.trial import Trial
 from agent_memory.object_store.upload import MOST_PARTS, UPLOAD_SECONDS, BegunUpload, UploadInParts
 from agent_memory.object_store.write_log import ON_IO_LOOP, TrackedETag, WriteLog, Writer, origin_in
@@ -63,6 +70,8 @@ class ObjectStoreBackend(Backend):
 
     timeout = DEFAULT_SECONDS
     keeps_origins = True
+    without_parts = ""
+    """Advice that ends the refusal of a large file, if the engine has no multipart upload."""
 
     def __init__(
         self,
@@ -206,6 +215,7 @@ class ObjectStoreBackend(Backend):
         self, key: Key, size: int, when: WriteWhen = ANY, origin: NewOrigin | None = None
     ) -> UploadInParts:
         """See `agent_memory.backend.WritesInParts`: a multipart upload, completed on the condition."""
+        self._require_multipart(key, size)
         if when is ANY or when is ABSENT:
             await self._directories.claim(key)
         async with self._writing(key, WriteError) as write:
@@ -215,23 +225,27 @@ class ObjectStoreBackend(Backend):
         self, key: Key, size: int, of: Key, etag: ETag, origin: NewOrigin | None = None
     ) -> UploadInParts:
         """See `agent_memory.backend.WritesCopies`."""
+        self._require_multipart(key, size)
         await self._directories.claim(key)
         async with self._writing(key, WriteError) as write:
             self._become_copy(write, of, etag, UPLOAD_SECONDS)
             return await self._begin(write, key, size, ABSENT, origin)
+
+    def _require_multipart(self, key: Key, size: int) -> None:
+        """Raise `UnsupportedOperationError` if the engine has no multipart upload; sends nothing."""
+        if not isinstance(self._store, SupportsMultipart):
+            raise UnsupportedOperationError(
+                f"{size:,} bytes are more than the {self.max_bytes:,} bytes of one call, and this engine has no "
+                f"multipart upload{self.without_parts}",
+                path=key.path,
+            )
 
     async def _begin(
         self, write: Write, key: Key, size: int, when: WriteWhen, origin: NewOrigin | None
     ) -> UploadInParts:
         write.origin = origin
         await self._preconditions.require_for_upload(key, when, write.attempts)
-        store = self._store
-        if not isinstance(store, SupportsMultipart):
-            raise UnsupportedOperationError(
-                f"{size:,} bytes are more than the {self.max_bytes:,} one call may carry, and this "
-                "engine has no multipart upload",
-                path=key.path,
-            )
+        store = cast(SupportsMultipart, self._store)
         base = await self._state_to_replace(key, when, write)
         await write.learn_clock()
         record = self._writer.new_record(self._store.now() + UPLOAD_SECONDS)

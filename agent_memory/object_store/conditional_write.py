@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from functools import partial
 
 from agent_memory.backend import ABSENT, ANY, ETag, NewOrigin, WriteWhen
@@ -40,6 +41,7 @@ _LINGER_SECONDS = 10.0
 _ABORTED = "the multipart upload no longer exists"
 
 
+@dataclass(eq=False)
 class Write:
     """One write; all its requests carry the same record, which the object contains if one of them took effect.
 
@@ -62,34 +64,25 @@ class Write:
         former_names: the former names of a new object that is a copy; () if it is no copy.
     """
 
-    def __init__(
-        self,
-        key: Key,
-        bucket: Bucket,
-        writer: Writer,
-        attempts: Attempts,
-        composer: Composer,
-        preconditions: Preconditions,
-        directories: Directories,
-        most: int,
-    ) -> None:
-        self.name = bucket.name(key)
-        self.attempts = attempts
-        self._key = key
-        self._store = bucket.store
-        self._writer = writer
-        self._composer = composer
-        self._preconditions = preconditions
-        self._directories = directories
-        self._most = most
+    key: Key
+    bucket: Bucket
+    writer: Writer
+    attempts: Attempts
+    composer: Composer
+    preconditions: Preconditions
+    directories: Directories
+    most: int
+    record: WriteRecord | None = None
+    known: State | None = None
+    origin: NewOrigin | None = None
+    keeps_origin: bool = False
+    former_names: tuple[FormerName, ...] = ()
+    _is_upload: bool = False
+
+    def __post_init__(self) -> None:
+        self.name = self.bucket.name(self.key)
+        self._store = self.bucket.store
         self._place = (self._store.identity, self.name)
-        self._late_requests = writer.late_requests
-        self._is_upload = False
-        self.record: WriteRecord | None = None
-        self.known: State | None = None
-        self.origin: NewOrigin | None = None
-        self.keeps_origin = False
-        self.former_names: tuple[FormerName, ...] = ()
 
     async def overwrite(self, data: bytes) -> TrackedETag:
         """Write without a condition; raises `OutOfTimeError`."""
@@ -123,7 +116,7 @@ class Write:
             if state is None or not state.before:
                 return await self._put(data, log, state)
             new, size = data[len(state.data) :], state.before + len(state.data)
-            parts = self._composer.append(self.name, state.etag, size, new, log.metadata, self.attempts)
+            parts = self.composer.append(self.name, state.etag, size, new, log.metadata, self.attempts)
             return TrackedETag(await parts, log)
 
         etag = await self._until_known(put, base, follow)
@@ -180,7 +173,7 @@ class Write:
         """Read the object's state, with its data if ``whole`` (see `Composer.read`); None if there is no object."""
         try:
             if whole:
-                found = await self._composer.read(self._store, self.name, self._most, self.attempts)
+                found = await self.composer.read(self._store, self.name, self.most, self.attempts)
             else:
                 found = await self.attempts.until_answered(partial(self._store.head, self.name))
         except NotFound:
@@ -221,7 +214,7 @@ class Write:
         if base is ANY:
             raise answer
         is_directory = base is seen is None and isinstance(answer, PreconditionFailed) and answer.has_directories
-        if is_directory and await self._directories.free(self._key):
+        if is_directory and await self.directories.free(self.key):
             return base
         if _same(seen, base) and not is_directory:
             await self.attempts.back_off_after_race()
@@ -244,8 +237,8 @@ class Write:
         log = log.with_former_names(FormerName.all_of(self.name, avoided))
         if avoided and await self._needs_upload(data, avoided, base):
             if not isinstance(base, State):  # a server may fail to complete an upload whose name is an empty directory
-                await self._directories.free_where_kept(self._key)
-            written = self._composer.write(
+                await self.directories.free_where_kept(self.key)
+            written = self.composer.write(
                 self.name, data, log.metadata, self.attempts, if_match=etag, absent=base is None
             )
             return TrackedETag(await written, log)
@@ -265,7 +258,7 @@ class Write:
             return False
         if etag_digest(etag_of_parts([of_put])) not in avoided:
             when: WriteWhen = ETag(base.etag) if isinstance(base, State) else ABSENT if base is None else ANY
-            if await self._preconditions.enforces_upload(self._key, when, self.attempts):
+            if await self.preconditions.enforces_upload(self.key, when, self.attempts):
                 return True
         if self.former_names:
             require_another_etag(of_put, avoided, self._store.now())
@@ -274,20 +267,20 @@ class Write:
     def avoided(self, log: WriteLog) -> dict[str, float]:
         """The digests of the ETags that late requests may carry, and until when."""
         now = self._store.now()
-        return carried_at(log.former_names, self.name, now) | self._late_requests.carried(self._place, now)
+        return carried_at(log.former_names, self.name, now) | self.writer.late_requests.carried(self._place, now)
 
     async def _sent(self, request: Callable[[], Awaitable[str]], log: WriteLog) -> TrackedETag:
         return TrackedETag(await self.attempts.write_once(request), log)
 
     def _note_late(self, state: State) -> None:
-        self._late_requests.note(self._place, state.etag, self._store.now())
+        self.writer.late_requests.note(self._place, state.etag, self._store.now())
 
     @property
     def own_record(self) -> WriteRecord:
         """The record, made for the first request that has it, because earlier answers set the store's clock."""
         if self.record is None:
             left = self.attempts.deadline.seconds - self.attempts.seconds_ago
-            self.record = self._writer.new_record(self._store.now() + left + _LINGER_SECONDS)
+            self.record = self.writer.new_record(self._store.now() + left + _LINGER_SECONDS)
         return self.record
 
     async def learn_clock(self) -> None:
@@ -300,7 +293,7 @@ class Write:
         log = base.log if base else WriteLog.new(self._store.now())._replace(former_names=self.former_names)
         if base is None or not self.keeps_origin:
             log = self._with_origin(log)
-        while (longer := self._writer.with_record(log, record, self._store.now())) is None:
+        while (longer := self.writer.with_record(log, record, self._store.now())) is None:
             await self.attempts.wait_for_room()
         return longer
 

@@ -6,19 +6,19 @@ ignore that versions were requested, and list none.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
 from agent_memory.backend import DeletedTree
-from agent_memory.backend._markers import Markers
+from agent_memory.backend._pages import Markers
 from agent_memory.backend.helpers import named
 from agent_memory.errors import FileOperationError, PartialOperationError, UnsupportedOperationError, WriteError
 from agent_memory.key import TEMPORARY_SUFFIX, Key
 from agent_memory.object_store.bucket import Bucket
 from agent_memory.object_store.engine import RetainedPage, RetainedVersion, SupportsVersions, UnsupportedRequest
 from agent_memory.object_store.retry import Attempts
+from agent_memory.runtime.tasks import map_or_cancel
 
 _AT_ONCE = 16
 _MOST_ROUNDS = 5
@@ -234,13 +234,11 @@ class _Erasing:
             by_name.setdefault(version.name, []).append(version)
         self._found |= {name for name in by_name if not name.endswith(_NO_FILES)}
         errors: dict[RetainedVersion, WriteError] = {}
-        slots = asyncio.Semaphore(_AT_ONCE)
 
         async def drop_of_one(versions: Sequence[RetainedVersion]) -> None:
-            async with slots:
-                await self._drop_in_order(versions, drop, errors)
+            await self._drop_in_order(versions, drop, errors)
 
-        await asyncio.gather(*map(drop_of_one, by_name.values()))
+        await map_or_cancel(drop_of_one, by_name.values(), _AT_ONCE)
         return errors
 
     async def _drop_in_order(

@@ -7,13 +7,11 @@ until then.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Final, cast
 
-from agent_memory.object_store.cleanup import Cleanup
 from agent_memory.object_store.engine import (
     NotSatisfiable,
     Object,
@@ -22,9 +20,9 @@ from agent_memory.object_store.engine import (
     SupportsMultipart,
     TooLarge,
 )
-from agent_memory.object_store.retry import Attempts
+from agent_memory.object_store.retry import Attempts, Cleanup
 from agent_memory.object_store.trial import Trial
-from agent_memory.runtime.tasks import gather_or_cancel
+from agent_memory.runtime.tasks import map_or_cancel
 
 TAIL_BYTES: Final = 64
 """The number of bytes that an append reads at the end of a large object: the most that a separator may have."""
@@ -132,15 +130,13 @@ class Composer:
 async def _copied(
     store: SupportsMultipart, name: str, upload: str, etag: str, size: int, attempts: Attempts
 ) -> list[str]:
-    slots = asyncio.Semaphore(_UNDER_WAY)
+    async def copy(part: tuple[int, tuple[int, int]]) -> str:
+        number, span = part
+        return await attempts.until_answered(
+            partial(store.copy_part, name, upload, number, source=name, if_match=etag, span=span)
+        )
 
-    async def copy(number: int, span: tuple[int, int]) -> str:
-        async with slots:
-            return await attempts.until_answered(
-                partial(store.copy_part, name, upload, number, source=name, if_match=etag, span=span)
-            )
-
-    return await gather_or_cancel(copy(number, span) for number, span in enumerate(_spans(size), 1))
+    return await map_or_cancel(copy, enumerate(_spans(size), 1), _UNDER_WAY)
 
 
 def _spans(size: int) -> Iterator[tuple[int, int]]:

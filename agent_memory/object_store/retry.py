@@ -1,13 +1,17 @@
-"""The one retry policy: an operation repeats its unanswered requests until its deadline; for writes see `Write`."""
+"""The one retry policy: an operation repeats its unanswered requests until its deadline; for writes see `Write`.
+
+`Cleanup` removes the leftovers of a failed operation from the server, even if the operation was cancelled.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from copy import copy
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from agent_memory.backend.helpers import Deadline, deadline_or_default
 from agent_memory.errors import AgentMemoryError
@@ -32,6 +36,7 @@ _BRIEF_SECONDS = 1.0
 """If races were lost before, a request that the deadline ends within this time does not count as unanswered."""
 _WARN_AT = 4
 """The failure at which an operation logs a warning."""
+_CLEANUP_SECONDS: Final = 5.0
 _log = logging.getLogger("agent_memory.object_store")
 T = TypeVar("T")
 
@@ -190,3 +195,41 @@ class Attempts:
 
 def _window(first: float, tries: int, longest: float) -> float:
     return min(longest, first * 2.0 ** min(tries, 32))
+
+
+class Cleanup:
+    """Requests that remove something, each with its own time limit. Belongs to one event loop."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def run(self, request: Callable[[], Awaitable[object]], attempts: Attempts) -> None:
+        """Send a request until it is answered, for 5 seconds at most, because the operation's deadline may be over.
+
+        The caller waits no longer than its own deadline. A request that fails raises nothing.
+        """
+        task = asyncio.ensure_future(_answered(request, attempts.briefly(_CLEANUP_SECONDS)))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        await asyncio.wait({task}, timeout=attempts.seconds_left)
+
+    @asynccontextmanager
+    async def on_failure(self, request: Callable[[], Awaitable[object]], attempts: Attempts) -> AsyncIterator[None]:
+        """Call `run` if the body fails or is cancelled; not if its coroutine is closed, after its event loop."""
+        try:
+            yield
+        except GeneratorExit:
+            raise
+        except BaseException:
+            await self.run(request, attempts)
+            raise
+
+    async def aclose(self) -> None:
+        """Wait for the unfinished requests, for 5 seconds at most."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=_CLEANUP_SECONDS)
+
+
+async def _answered(request: Callable[[], Awaitable[object]], attempts: Attempts) -> None:
+    with suppress(Exception):  # the caller has an error of its own to raise
+        await attempts.until_answered(request)

@@ -8,12 +8,12 @@ from typing import TypeVar
 from weakref import WeakSet
 
 T = TypeVar("T")
-_calls: list[Callable[[], object]] = []
 
 
 def call_in_child(function: Callable[[], object]) -> None:
     """Call a function in the child of every fork from now on."""
-    _calls.append(function)
+    if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
+        os.register_at_fork(after_in_child=function)
 
 
 def renewed_in_child(renew: Callable[[T], object]) -> WeakSet[T]:
@@ -26,12 +26,3 @@ def renewed_in_child(renew: Callable[[T], object]) -> WeakSet[T]:
 
     call_in_child(renew_all)
     return members
-
-
-def _begin_in_child() -> None:
-    for call in _calls:
-        call()
-
-
-if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
-    os.register_at_fork(after_in_child=_begin_in_child)

@@ -17,7 +17,7 @@ from agent_memory.errors import UnsupportedOperationError
 from agent_memory.key import Key
 from agent_memory.runtime.queues import KeyedLocks, KeyedThreadLocks
 from agent_memory.runtime.run import BlockingRun, SystemClock, step
-from agent_memory.runtime.tasks import gather_or_cancel
+from agent_memory.runtime.tasks import map_or_cancel
 from agent_memory.runtime.threads import in_thread
 
 P = ParamSpec("P")
@@ -69,13 +69,7 @@ class AsyncIORun(SystemClock):
         await asyncio.sleep(seconds)
 
     async def map(self, function: Callable[[T], Coroutine[Any, Any, U]], items: Iterable[T], limit: int) -> list[U]:
-        slots = asyncio.Semaphore(limit)
-
-        async def one(item: T) -> U:
-            async with slots:
-                return await function(item)
-
-        return await gather_or_cancel(one(item) for item in items)
+        return await map_or_cancel(function, items, limit)
 
     @asynccontextmanager
     async def file_lock(self, store: Backend, key: Key) -> AsyncIterator[None]:

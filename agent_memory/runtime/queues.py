@@ -41,7 +41,7 @@ class KeyedLocks:
 
 
 class KeyedThreadLocks:
-    """Locks by name for threads."""
+    """Locks by name for threads. Weak values: a lock lives as long as a thread holds it or waits for it."""
 
     def __init__(self) -> None:
         self.forget()
@@ -50,31 +50,21 @@ class KeyedThreadLocks:
     def forget(self) -> None:
         """Drop all locks: in the child of a fork, the threads that held them do not exist."""
         self._guard = threading.Lock()
-        self._users: dict[Hashable, tuple[threading.Lock, int]] = {}
+        self._locks: WeakValueDictionary[Hashable, threading.Lock] = WeakValueDictionary()
 
     @contextmanager
     def lock(self, name: Hashable, seconds: float) -> Iterator[None]:
         """Hold the lock of a name, or continue without it after ``seconds``: it only avoids conflicts."""
-        with self._lock_of(name) as lock:
-            taken = lock.acquire(timeout=max(0.0, seconds))
-            try:
-                yield
-            finally:
-                if taken:
-                    lock.release()
-
-    @contextmanager
-    def _lock_of(self, name: Hashable) -> Iterator[threading.Lock]:
         with self._guard:
-            lock, users = self._users.get(name) or (threading.Lock(), 0)
-            self._users[name] = lock, users + 1
+            lock = self._locks.get(name)
+            if lock is None:
+                lock = self._locks[name] = threading.Lock()
+        taken = lock.acquire(timeout=max(0.0, seconds))
         try:
-            yield lock
+            yield
         finally:
-            with self._guard:
-                lock, users = self._users.pop(name)
-                if users > 1:
-                    self._users[name] = lock, users - 1
+            if taken:
+                lock.release()
 
 
 _of_threads = renewed_in_child(KeyedThreadLocks.forget)

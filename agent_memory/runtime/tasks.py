@@ -1,12 +1,13 @@
-"""`gather_or_cancel`: runs coroutines concurrently; the first error cancels the others."""
+"""Runs coroutines concurrently; the first error cancels the others."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 
 async def gather_or_cancel(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
@@ -23,3 +24,14 @@ async def gather_or_cancel(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list
             task.cancel()
         await asyncio.wait(tasks)
         raise
+
+
+async def map_or_cancel(function: Callable[[T], Awaitable[U]], items: Iterable[T], limit: int) -> list[U]:
+    """As `gather_or_cancel`, for a function of each item, at most ``limit`` at once."""
+    slots = asyncio.Semaphore(limit)
+
+    async def one(item: T) -> U:
+        async with slots:
+            return await function(item)
+
+    return await gather_or_cancel(one(item) for item in items)

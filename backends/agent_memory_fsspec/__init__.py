@@ -5,8 +5,8 @@ sets ``allow_single_writer=True``, because no other process writes there. These 
 lock of this process, which does not protect against other writers.
 
 - this module: `FsspecBackend`, the five verbs, translation of errors, opening of URLs
-- ``_directories``: directories above a written file, and removal of those that a delete leaves empty
-- ``_names``: look-up of names, and detection of filesystems that ignore case
+- ``_names``: look-up of names, detection of filesystems that ignore case, directories above a written file, and
+  removal of those that a delete leaves empty
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from agent_memory.backend import (
     WriteWhen,
     hookimpl,
 )
-from agent_memory.backend._patched import refuse_patched_modules
+from agent_memory.backend._checks import refuse_patched_modules
 from agent_memory.backend.helpers import PageBuilder, content_etag, named, not_found, refuse_larger_read, require
 from agent_memory.errors import (
     AgentMemoryError,
@@ -45,8 +45,7 @@ from agent_memory.errors import (
     WriteError,
 )
 from agent_memory.key import Key
-from agent_memory_fsspec._directories import BlockingDirectories
-from agent_memory_fsspec._names import Names, is_missing
+from agent_memory_fsspec._names import BlockingDirectories, Names, is_missing
 
 __all__ = ["FsspecBackend", "agent_memory_register_backends"]
 

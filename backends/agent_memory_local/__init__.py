@@ -6,14 +6,15 @@ not even one that replaces a directory during an operation.
 
 - ``_backend``: `LocalBackend`, the five verbs, append in place, and moves and deletes of directories
 - ``_root``: the open root, and whether another directory has its path now
-- ``_walk``: open a key's directories one by one below the root; ``_openat2``: the same in one system call
+- ``_walk``: open a key's directories one by one below the root; ``_system_calls``: the same in one system call, and a
+  rename that replaces no file
 - ``_spelling``: whether a directory keeps names as they are given, or ignores case
 - ``_locked_path``: a key's directory and file, opened and locked for a change; refuse files with hard links
-- ``_locks``: the locks of trees and files, and retries while they are held; ``_tree_locks``: shared locks of trees
-- ``_files``: stage, name, append to, sync and sweep files; ``_parts``: a file that is written in parts
-- ``_modes``: permission bits of new files and directories
-- ``_trees``: move and delete directories under an exclusive lock; ``_rename``: rename without replacing a file
-- ``_scan``: list files; ``_empty_directories``: remove directories without files
+- ``_locks``: the locks of trees and files, retries while they are held, and failures in words
+- ``_staged``: files without their final name, also written in parts; ``_files``: append to, sync and sweep files, their
+  origins and permission bits
+- ``_trees``: move and delete directories under an exclusive lock
+- ``_scan``: list files, and remove directories without files
 - ``_descriptor``: a descriptor that closes itself
 """
 

@@ -25,7 +25,7 @@ from agent_memory.backend import (
     Snapshot,
     WriteWhen,
 )
-from agent_memory.backend._reasons import with_reason
+from agent_memory.backend._host_files import with_reason
 from agent_memory.backend.helpers import (
     PageBuilder,
     TryLater,
@@ -34,11 +34,9 @@ from agent_memory.backend.helpers import (
     may_try_later,
     refuse_larger_read,
     require,
-    storage_failure,
     trying_later,
 )
 from agent_memory.errors import (
-    AgentMemoryError,
     AgentMemoryFileNotFoundError,
     AppendError,
     FileOperationError,
@@ -48,18 +46,13 @@ from agent_memory.errors import (
 from agent_memory.key import Key
 from agent_memory_local import _files, _trees
 from agent_memory_local._descriptor import LOST
-from agent_memory_local._empty_directories import remove_empty
-from agent_memory_local._failures import Failed, raised_as
-from agent_memory_local._files import StagedFile
-from agent_memory_local._locked_path import STATE, LockedPath, refuse_other_names, state_etag
-from agent_memory_local._locks import StalePath, close, retry_while_locked, settled_size
-from agent_memory_local._modes import NewModes
-from agent_memory_local._parts import LocalParts
-from agent_memory_local._scan import scan
-from agent_memory_local._tree_locks import TreeLocks
+from agent_memory_local._files import NewModes
+from agent_memory_local._locked_path import STATE, LockedPath, TreeLocks, refuse_other_names, state_etag
+from agent_memory_local._locks import StalePath, close, raised_as, retry_while_locked, settled_size
+from agent_memory_local._scan import remove_empty, scan
+from agent_memory_local._staged import LocalParts, StagedFile
 from agent_memory_local._walk import OPEN_FILE, Walker, require_regular, segments_of
 
-_ONE_READ = 1 << 20
 T = TypeVar("T")
 
 
@@ -122,24 +115,16 @@ class LocalBackend(BlockingBackend):
         return self._capabilities
 
     def read(self, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY) -> Snapshot:
-        try:
+        def look() -> Snapshot:
             file = self._walker.open(key.storage, OPEN_FILE)
             if file < 0:
                 file = self._walked(key)
             try:
-                if start is None and end is None and when is ANY:
-                    return self._whole(key, file)
                 return self._snapshot(key, file, start, end, when)
             finally:
                 close(file)
-        except AgentMemoryError:
-            raise
-        except Failed as failed:
-            raise ReadError(str(failed), path=key.path) from None
-        except OSError as error:
-            if self._is_elsewhere(key, error):
-                return self.read(key, start, end, when)
-            raise storage_failure(key, ReadError, error) from error
+
+        return self._looked(key, look)
 
     def stat(self, key: Key) -> Entry:
         def look() -> Entry:
@@ -197,19 +182,13 @@ class LocalBackend(BlockingBackend):
 
         check = None if when is ANY else require_state
         move = partial(_trees.move_file, self._walker, source, target, self._sync, check)
-        with raised_as(source, WriteError):
-            self._walker.confirm_root(source)
-            return retry_while_locked(move)
+        return self._attempted(source, WriteError, move)
 
     def move_tree(self, source: Key, target: Key) -> int | None:
-        with raised_as(source, WriteError):
-            self._walker.confirm_root(source)
-            return retry_while_locked(partial(_trees.move_tree, self._walker, source, target, self._sync))
+        return self._attempted(source, WriteError, partial(_trees.move_tree, self._walker, source, target, self._sync))
 
     def delete_tree(self, prefix: Key) -> DeletedTree:
-        with raised_as(prefix, WriteError):
-            self._walker.confirm_root(prefix)
-            return retry_while_locked(partial(_trees.delete_tree, self._walker, prefix, self._sync))
+        return self._attempted(prefix, WriteError, partial(_trees.delete_tree, self._walker, prefix, self._sync))
 
     def erase(self, prefix: Key) -> DeletedTree:
         own = 0
@@ -239,13 +218,17 @@ class LocalBackend(BlockingBackend):
 
     def _change(self, key: Key, error: type[FileOperationError], attempt: Callable[[], T]) -> T:
         try:
-            with raised_as(key, error):
-                self._walker.confirm_root(key)
-                return retry_while_locked(attempt)
+            return self._attempted(key, error, attempt)
         except BaseException as failure:
             if not isinstance(failure, AgentMemoryFileNotFoundError | TryLater):  # these are retried
                 self._tidy(key)
             raise
+
+    def _attempted(self, key: Key, error: type[FileOperationError], attempt: Callable[[], T]) -> T:
+        """Make a change in the confirmed root, and retry it while a lock is held."""
+        with raised_as(key, error):
+            self._walker.confirm_root(key)
+            return retry_while_locked(attempt)
 
     def _tidy(self, key: Key) -> None:
         """Remove the empty directories that were created for a file, if the file was not written."""
@@ -292,15 +275,12 @@ class LocalBackend(BlockingBackend):
         found = os.fstat(file)
         require_regular(key, found)
         if found.st_nlink > 1 and not self._allow_hard_links:
-            self._refuse_other_names(key, file)
+            directory = self._walker.directory(key.segments[:-1], key)
+            try:
+                refuse_other_names(directory, file)
+            finally:
+                close(directory)
         return found
-
-    def _refuse_other_names(self, key: Key, file: int) -> None:
-        directory = self._walker.directory(key.segments[:-1], key)
-        try:
-            refuse_other_names(directory, file)
-        finally:
-            close(directory)
 
     def _snapshot(self, key: Key, file: int, start: int | None, end: int | None, when: ReadWhen) -> Snapshot:
         found, size = self._settled(key, file)
@@ -325,13 +305,7 @@ class LocalBackend(BlockingBackend):
         with self._locked_path(key, make=not isinstance(when, ETag)) as place:
             found = place.open_file()
             require(key, found and (lambda: self._etag(place)), when)
-            new = place.staged(size, nameless=True)
-        try:
-            new.set_origin(origin() if origin else None)
-        except BaseException:
-            new.close()
-            raise
-        return new
+            return place.staged(size, origin() if origin else None, nameless=True)
 
     def _complete(self, key: Key, when: WriteWhen, new: StagedFile, sha256: str) -> ETag:
         if self._sync:
@@ -412,18 +386,6 @@ class LocalBackend(BlockingBackend):
             now.close()
             raise
         return now
-
-    def _whole(self, key: Key, file: int) -> Snapshot:
-        found = self._readable(key, file)
-        size = found.st_size
-        if size <= min(_ONE_READ, self.max_bytes) and settled_size(file) is None:
-            data = os.read(file, size + 1)
-            if len(data) == size:
-                return Snapshot(data, lambda: content_etag(data), size, _files.origin_of(file))
-        size = self._settled(key, file)[1]  # the file is large or being changed: determine its settled size
-        refuse_larger_read(key, size, self.max_bytes)
-        data = _files.read_range(file, 0, size)
-        return Snapshot(data, lambda: content_etag(data), size, _files.origin_of(file))
 
     def _etag(self, place: LockedPath) -> ETag:
         return place.etag(self._allow_hard_links, self.max_bytes)

@@ -1,7 +1,4 @@
-"""Files in one open directory: staged without their final name, renamed in one step, appended to, synced.
-
-A writer holds the lock of its staged file until the file is complete. So a sweep removes only files of dead writers.
-"""
+"""Open files and directories: their permission bits and origins, appends, syncs, and sweeps of temporary files."""
 
 from __future__ import annotations
 
@@ -12,171 +9,29 @@ import re
 import secrets
 import stat
 import sys
-from contextlib import suppress
-from typing import Final
+from typing import NamedTuple
 
-from agent_memory.backend._attributes import ORIGIN_ATTRIBUTE, keep_attributes
-from agent_memory.backend.helpers import Uncopied
+from agent_memory.backend._host_files import ORIGIN_ATTRIBUTE
 from agent_memory.errors import OutcomeUnknownError, UnsupportedOperationError
 from agent_memory.key import TEMPORARY_SUFFIX
-from agent_memory_local._descriptor import Descriptor, LockedDescriptor
-from agent_memory_local._locks import Busy, StalePath, close, lock_file, lock_new_file, unlock_file
-from agent_memory_local._modes import set_bits
+from agent_memory_local._locks import Busy, StalePath, close, lock_file
 
-FILE_MODE = 0o600
 _EXISTING = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_NO_TMPFILE = {errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL, errno.EPERM, errno.ENOSYS}
-_OWN_FILES = "/proc/self/fd"
-"""The directory through which an unnamed file gets a name; some containers do not have it."""
 _NO_ATTRIBUTES = {errno.ENOTSUP, errno.ENOSYS}
 _NO_ORIGIN = _NO_ATTRIBUTES | {errno.ENODATA, errno.EPERM, errno.EACCES}
 """The errors of a read of an attribute that is not there, or that this process may not read."""
-_IGNORE_FILE: Final = ".gitignore"
-_IGNORE_ALL: Final = b"*\n"
-_NOT_PERMITTED = {errno.EACCES, errno.EPERM, errno.EROFS}
 _NO_FULL_SYNC = {errno.ENOTSUP, errno.EINVAL, errno.ENOTTY}
-
-
 _TEMPORARY = re.compile(rf"\.[0-9a-f]{{16}}{re.escape(TEMPORARY_SUFFIX)}\Z")
 
 
-def _temporary_name() -> str:
+def temporary_name() -> str:
+    """A new temporary name; `is_temporary` recognises it."""
     return f".{secrets.token_hex(8)}{TEMPORARY_SUFFIX}"
 
 
 def is_temporary(name: str) -> bool:
-    """Whether a name has the form of a temporary name of `StagedFile`."""
+    """Whether a name has the form of a temporary name."""
     return name.endswith(TEMPORARY_SUFFIX) and _TEMPORARY.match(name) is not None
-
-
-class StagedFile(Uncopied):
-    """A new file of ``size`` bytes in a directory, without its final name.
-
-    It has no name if it is ``nameless`` and the system supports that; else it has a temporary name, which `close`
-    removes.
-    """
-
-    def __init__(self, directory: Descriptor, size: int, *, nameless: bool) -> None:
-        self.size: Final = size
-        self._directory = directory
-        self._temporary: str | None = None
-        try:
-            file = (_nameless(directory.number) if nameless else None) or self._named()
-            self._file = LockedDescriptor(file)
-            lock_new_file(file, size)
-        except BaseException as error:
-            self.close()
-            if isinstance(error, Busy):
-                raise StalePath from None  # a sweep found the file before it was locked
-            raise
-
-    @property
-    def state(self) -> os.stat_result:
-        """The present status of the file."""
-        return os.fstat(self._file.number)
-
-    def write(self, data: bytes) -> None:
-        """Write the next bytes."""
-        _write_all(self._file.number, data)
-
-    def set_origin(self, origin: str | None) -> None:
-        """Store the origin of the file's state with it; see `agent_memory.backend.Backend.keeps_origins`."""
-        if origin is not None:
-            set_origin(self._file.number, origin)
-
-    def sync(self) -> None:
-        """Sync the content to disk."""
-        sync_file(self._file.number)
-
-    def create(self, name: str, directory: int, bits: int | None) -> None:
-        """Give the file a free name, or raise `FileExistsError`; ``bits``: permissions other than the default."""
-        if bits is not None:
-            set_bits(self._file.number, bits)
-        self._link(name, directory)
-
-    def _link(self, name: str, directory: int) -> None:
-        if self._temporary is None:
-            os.link(f"{_OWN_FILES}/{self._file.number}", name, dst_dir_fd=directory, follow_symlinks=True)
-        else:
-            here = self._directory.number
-            os.link(self._temporary, name, src_dir_fd=here, dst_dir_fd=directory, follow_symlinks=False)
-            self._remove_temporary()
-
-    def replace(self, name: str, directory: int, old: int) -> None:
-        """Give the file its name and the attributes of the open file ``old``, which has the name now."""
-        keep_attributes(old, self._file.number)
-        if self._temporary is None:
-            self._replace_nameless(name, directory)
-        else:
-            os.replace(self._temporary, name, src_dir_fd=self._directory.number, dst_dir_fd=directory)
-            self._temporary = None
-
-    def _replace_nameless(self, name: str, directory: int) -> None:
-        temporary = _temporary_name()  # `link` cannot replace a file, so link first and then rename
-        self._link(temporary, directory)
-        try:
-            os.replace(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
-        except BaseException:
-            with suppress(OSError):
-                os.unlink(temporary, dir_fd=directory)
-            raise
-
-    def close(self) -> None:
-        """Remove the temporary name, if the file still has one, and release the lock of the file."""
-        try:
-            if self._temporary is not None:
-                self._remove_temporary()
-        finally:
-            if hasattr(self, "_file"):
-                unlock_file(self._file.number)
-                del self._file
-
-    def _remove_temporary(self) -> None:
-        assert self._temporary  # noqa: S101
-        with suppress(OSError):  # already removed, or a sweep will remove it
-            os.unlink(self._temporary, dir_fd=self._directory.number)
-        self._temporary = None
-
-    def _named(self) -> int:
-        self._temporary = _temporary_name()
-        return os.open(self._temporary, _NEW, FILE_MODE, dir_fd=self._directory.number)
-
-
-def _nameless(directory: int) -> int | None:
-    if not hasattr(os, "O_TMPFILE") or not os.path.exists(_OWN_FILES):
-        return None
-    try:
-        return os.open(".", os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, FILE_MODE, dir_fd=directory)
-    except OSError as error:
-        if error.errno not in _NO_TMPFILE:
-            raise
-        return None
-
-
-def make_ignore_file(directory: Descriptor, sync: bool, bits: int | None) -> None:
-    """Let git ignore all files in a directory; an existing ``.gitignore`` stays as it is."""
-    if os.access(_IGNORE_FILE, os.F_OK, dir_fd=directory.number):
-        return
-    try:
-        _create_ignore_file(directory, sync, bits)
-    except OSError as error:
-        if error.errno not in _NOT_PERMITTED:  # else the write of the caller's file raises the error, if it fails too
-            raise
-
-
-def _create_ignore_file(directory: Descriptor, sync: bool, bits: int | None) -> None:
-    new = StagedFile(directory, len(_IGNORE_ALL), nameless=True)
-    try:
-        new.write(_IGNORE_ALL)
-        if sync:
-            new.sync()
-        with suppress(FileExistsError):  # another process created it first
-            new.create(_IGNORE_FILE, directory.number, bits)
-        if sync:
-            sync_file(directory.number)
-    finally:
-        new.close()
 
 
 def append(file: int, data: bytes, size: int) -> None:
@@ -188,7 +43,7 @@ def append(file: int, data: bytes, size: int) -> None:
     try:
         written = os.write(file, data)
         if written != len(data):
-            _write_all(file, memoryview(data)[written:])
+            write_all(file, memoryview(data)[written:])
     except BaseException as error:
         try:
             os.ftruncate(file, size)
@@ -282,7 +137,45 @@ def sync_written(descriptor: int, sync: bool) -> None:
             ) from error
 
 
-def _write_all(file: int, data: bytes | memoryview) -> None:
+def write_all(file: int, data: bytes | memoryview) -> None:
+    """Write all bytes at the present offset of an open file."""
     left = memoryview(data)
     while left:
         left = left[os.write(file, left) :]
+
+
+class NewModes(NamedTuple):
+    """The permission bits of new files and directories; None: the bits of the system call, less the umask."""
+
+    file: int | None = None
+    directory: int | None = None
+
+    @classmethod
+    def of(cls, mode: object) -> NewModes:
+        """Parse the option ``mode``: the bits of files as a number, or as octal digits; None for the default.
+
+        Raises:
+            ValueError: the bits do not let the owner read and write, or are more than ``0o666``.
+        """
+        if mode is None:
+            return cls()
+        bits = mode if isinstance(mode, int) else _octal(mode)
+        if bits & 0o600 != 0o600 or bits & ~0o666:
+            raise ValueError(
+                f"mode must be the permission bits of files from 0600 to 0666, such as the text '0640', not {mode!r}"
+            )
+        return cls(bits, bits | (bits & 0o444) >> 2)
+
+
+def _octal(mode: object) -> int:
+    try:
+        return int(str(mode), 8)
+    except ValueError:
+        return 0
+
+
+def set_bits(file: int, bits: int) -> None:
+    """Set the permission bits of an open new file or directory; the set-group-id bit of a directory stays."""
+    found = stat.S_IMODE(os.fstat(file).st_mode)
+    if (wanted := bits | found & stat.S_ISGID) != found:
+        os.fchmod(file, wanted)

@@ -1,26 +1,95 @@
-"""`LockedPath`: a key's open directory, in a tree that is locked against moves of directories."""
+"""`LockedPath`: a key's open directory, in a tree that is locked against moves of directories (`TreeLocks`).
+
+A tree is locked by its own directory. One open directory of each tree is kept for the next change, because opening
+costs more than locking. It serves only as a lock, and only while the tree's name leads to it. A change walks to its own
+directory from the root.
+"""
 
 from __future__ import annotations
 
 import os
 from contextlib import suppress
+from fcntl import LOCK_SH
 from typing import Self
+from weakref import WeakSet
 
 from agent_memory.backend import ETag
-from agent_memory.backend._reasons import with_reason
+from agent_memory.backend._host_files import with_reason
 from agent_memory.backend.helpers import Uncopied, content_etag, not_found, taken_name
 from agent_memory.errors import FileAlreadyExistsError
 from agent_memory.key import Key
 from agent_memory_local._descriptor import Descriptor, LockedDescriptor
-from agent_memory_local._empty_directories import remove_if_empty
-from agent_memory_local._failures import Failed
-from agent_memory_local._files import StagedFile, is_temporary, read_range
-from agent_memory_local._locks import StalePath, lock_file, unlock_file, unlock_tree
+from agent_memory_local._files import is_temporary, read_range
+from agent_memory_local._locks import (
+    Busy,
+    Failed,
+    StalePath,
+    is_exclusive_announced,
+    lock_file,
+    lock_tree,
+    unlock_file,
+    unlock_tree,
+)
+from agent_memory_local._scan import remove_if_empty
 from agent_memory_local._spelling import on_disk
-from agent_memory_local._tree_locks import TreeLocks
-from agent_memory_local._walk import OPEN_FILE_TO_CHANGE, Walker, require_regular
+from agent_memory_local._staged import StagedFile
+from agent_memory_local._walk import OPEN_FILE_TO_CHANGE, Walker, require_regular, segments_of
 
 STATE = "stat:"
+_MOST_IDLE = 32
+
+
+class TreeLocks:
+    """Shared locks of the trees of one root; at most 32 directories are kept open."""
+
+    def __init__(self, walker: Walker) -> None:
+        self._walker = walker
+        self._idle: dict[str, LockedDescriptor] = {}
+        _all.add(self)
+
+    def share(self, key: Key, make: bool, sync: bool) -> LockedDescriptor:
+        """Lock the tree of a key for a change of a file in it; with ``make``, create a missing tree.
+
+        Raises:
+            AgentMemoryFileNotFoundError: there is no such tree, and ``make`` is false.
+            Busy: another writer moves or deletes directories of the tree, or has announced that it will.
+            StalePath: the directory was removed or replaced while it was locked.
+        """
+        held = self._idle.pop(key.base, None)
+        if held is None or not held.is_open():
+            held = LockedDescriptor(self._walker.found_or_made(segments_of(key.base), key, make, sync))
+        if is_exclusive_announced(held.number):
+            self._idle[key.base] = held
+            raise Busy("the directory tree")
+        try:
+            lock_tree(held.number, LOCK_SH)
+            if self._walker.identity(key.base) != held.identity:
+                raise StalePath
+        except BaseException:
+            unlock_tree(held.number)  # at once, because a traceback may keep the descriptor open
+            raise
+        return held
+
+    def keep(self, key: Key, held: LockedDescriptor) -> None:
+        """Keep a tree's directory, whose lock is released, for the next change."""
+        self._idle[key.base] = held
+        for base in list(self._idle)[:-_MOST_IDLE]:  # a copy, because other threads change the dictionary
+            self._idle.pop(base, None)
+
+    def forget(self) -> None:
+        """Close the kept directories."""
+        self._idle = {}
+
+
+_all: WeakSet[TreeLocks] = WeakSet()
+
+
+def _forget_all() -> None:
+    for locks in _all:
+        locks.forget()
+
+
+os.register_at_fork(after_in_child=_forget_all)  # a child shares its parent's open directories and their locks
 
 
 def state_etag(found: os.stat_result, size: int) -> ETag:
@@ -69,10 +138,7 @@ class LockedPath(Uncopied):
         """The `Descriptor` of the directory, for a holder that outlives this object."""
         if self._directory is None:
             above = self.key.segments[:-1]
-            if self._make:
-                self._directory = Descriptor(self.walker.made_directory(above, self.key, self._sync))
-            else:
-                self._directory = Descriptor(self.walker.directory(above, self.key))
+            self._directory = Descriptor(self.walker.found_or_made(above, self.key, self._make, self._sync))
         return self._directory
 
     def open_file(self, *, must_exist: bool = False) -> os.stat_result | None:
@@ -114,9 +180,8 @@ class LockedPath(Uncopied):
 
     def prepared(self, data: bytes, sync: bool, origin: str | None) -> StagedFile:
         """A new file for this directory, with its whole content written."""
-        new = self.staged(len(data), nameless=self.found is None)
+        new = self.staged(len(data), origin, nameless=self.found is None)
         try:
-            new.set_origin(origin)
             new.write(data)
             if sync:
                 new.sync()
@@ -125,10 +190,10 @@ class LockedPath(Uncopied):
             raise
         return new
 
-    def staged(self, size: int, *, nameless: bool) -> StagedFile:
+    def staged(self, size: int, origin: str | None, *, nameless: bool) -> StagedFile:
         """A new, empty file for this directory."""
         try:
-            return StagedFile(self.open_directory, size, nameless=nameless)
+            return StagedFile(self.open_directory, size, origin, nameless=nameless)
         except FileNotFoundError:
             raise StalePath from None
 

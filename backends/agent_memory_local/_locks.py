@@ -23,14 +23,15 @@ import random
 import struct
 import sys
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TypeVar
 
 from agent_memory.backend._deadline import DEFAULT_SECONDS
-from agent_memory.backend.helpers import Deadline, TryLater, current_deadline, may_try_later
-from agent_memory_local._failures import Failed
+from agent_memory.backend.helpers import Deadline, TryLater, current_deadline, may_try_later, translating
+from agent_memory.errors import FileOperationError
+from agent_memory.key import Key
 
 _FAR = 1 << 62
 _BUSY = {errno.EAGAIN, errno.EACCES}
@@ -45,6 +46,29 @@ class Busy(Exception):
 
 class StalePath(Exception):
     """The path no longer leads to the opened file or directory; the caller must walk it again."""
+
+
+class Failed(Exception):
+    """The message says why a file cannot be used; `raised_as` makes it a `ReadError`, `WriteError` or `AppendError`."""
+
+
+@contextmanager
+def raised_as(key: Key, error: type[FileOperationError]) -> Iterator[None]:
+    """Raise a `Failed` or an `OSError` of the block as ``error``; also a `Failed` that `TryLater` makes later."""
+    with translating(key, error, OSError):
+        try:
+            yield
+        except Failed as failed:
+            raise error(str(failed), path=key.path) from None
+        except TryLater as later:
+            later.give_up = _give_up_as(key, error, later.give_up)
+            raise
+
+
+def _give_up_as(
+    key: Key, error: type[FileOperationError], give_up: Callable[[Deadline], Exception]
+) -> Callable[[Deadline], FileOperationError]:
+    return lambda limit: error(str(give_up(limit)), path=key.path)
 
 
 def retry_while_locked(attempt: Callable[[], T]) -> T:

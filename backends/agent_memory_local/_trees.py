@@ -7,11 +7,12 @@ import os
 import stat
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from itertools import groupby
 from typing import Self
 
 from agent_memory.backend import DeletedTree, Entry, Page
-from agent_memory.backend._reasons import with_reason
+from agent_memory.backend._host_files import with_reason
 from agent_memory.backend.helpers import (
     PageBuilder,
     TryLater,
@@ -29,7 +30,6 @@ from agent_memory.errors import (
 )
 from agent_memory.key import Key
 from agent_memory_local._descriptor import LockedDescriptor
-from agent_memory_local._empty_directories import remove_empty, remove_if_empty
 from agent_memory_local._files import sync_written
 from agent_memory_local._locks import (
     Busy,
@@ -40,13 +40,15 @@ from agent_memory_local._locks import (
     retry_while_locked,
     unlock_tree,
 )
-from agent_memory_local._rename import rename_to_free
-from agent_memory_local._scan import scan
+from agent_memory_local._scan import remove_empty, remove_if_empty, scan
 from agent_memory_local._spelling import on_disk
+from agent_memory_local._system_calls import rename_to_free
 from agent_memory_local._walk import Walker, require_regular, segments_of, symlink
 
 _ACROSS = {errno.EXDEV, errno.EBUSY}
 """The errors of a directory that is a mount, or lies on another mount or a lower layer of an overlay filesystem."""
+Rename = Callable[[int, Key, int, Key], bool]
+"""Renames a key in an open directory to another key in another one; False if that is not possible in one step."""
 
 
 class DirectoryTree(Uncopied):
@@ -135,7 +137,7 @@ def move_file(
                 finally:
                     close(file)
             try:
-                if not _move_file(walker, tree, old, source, target, sync):
+                if not _move(walker, tree, old, source, target, sync, _rename_file):
                     return None
             except BaseException:
                 remove_empty(walker, target.segments[:-1], target)
@@ -158,12 +160,12 @@ def _file(walker: Walker, directory: int, key: Key) -> os.stat_result:
     return found
 
 
-def _move_file(walker: Walker, tree: DirectoryTree, old: int, source: Key, target: Key, sync: bool) -> bool:
-    """Move a file; False if the two names are on different filesystems, or on different layers of one."""
+def _move(walker: Walker, tree: DirectoryTree, old: int, source: Key, target: Key, sync: bool, rename: Rename) -> bool:
+    """Move a file or directory; False if the names are on different filesystems, or on different layers of one."""
     new = tree.make(target.parent, sync)
     try:
-        _require_free(walker, new, target)
-        if not _renamed(old, source, new, target):
+        _require_free(walker, new, target)  # a free name stays free: other writers wait for the tree's lock
+        if not rename(old, source, new, target):
             return False
         _require_exact(walker, old, source, new, target)
         sync_written(new, sync)
@@ -173,7 +175,7 @@ def _move_file(walker: Walker, tree: DirectoryTree, old: int, source: Key, targe
         close(new)
 
 
-def _renamed(old: int, source: Key, new: int, target: Key) -> bool:
+def _rename_file(old: int, source: Key, new: int, target: Key) -> bool:
     try:
         with with_reason(on_disk(source.name), old):
             rename_to_free(on_disk(source.name), on_disk(target.name), source_directory=old, target_directory=new)
@@ -228,12 +230,15 @@ def move_tree(walker: Walker, source: Key, target: Key, sync: bool) -> int | Non
             return None
         for entry in page.entries:
             target.join(entry.key.relative_to(source).path)  # raises an error for a name that would be too long
+        old = tree.open(source.parent)
         try:
-            if not _move(walker, tree, source, target, sync):
+            if not _move(walker, tree, old, source, target, sync, partial(_rename_directory, walker)):
                 return None
         except BaseException:
             remove_empty(walker, target.segments[:-1], target)  # under the lock: another move may have created it
             raise
+        finally:
+            close(old)
     remove_empty(walker, source.segments[:-1], source)
     return len(page.entries)
 
@@ -254,32 +259,17 @@ def delete_tree(walker: Walker, prefix: Key, sync: bool) -> DeletedTree:
     return DeletedTree(len(page.entries), page.skipped)
 
 
-def _move(walker: Walker, tree: DirectoryTree, source: Key, target: Key, sync: bool) -> bool:
-    """Move a directory; False if the two names are on different filesystems, or on different layers of one."""
-    old = tree.open(source.parent)
+def _rename_directory(walker: Walker, old: int, source: Key, new: int, target: Key) -> bool:
     try:
-        new = tree.make(target.parent, sync)
-    except BaseException:
-        close(old)
+        os.rename(on_disk(source.name), on_disk(target.name), src_dir_fd=old, dst_dir_fd=new)
+    except FileNotFoundError:
+        raise StalePath from None  # a writer that failed removed the empty directory
+    except OSError as error:
+        if error.errno in _ACROSS:
+            return False
         raise
-    try:
-        _require_free(walker, new, target)  # a free name stays free: other writers wait for the tree's lock
-        try:
-            os.rename(on_disk(source.name), on_disk(target.name), src_dir_fd=old, dst_dir_fd=new)
-        except FileNotFoundError:
-            raise StalePath from None  # a writer that failed removed the empty directory
-        except OSError as error:
-            if error.errno in _ACROSS:
-                return False
-            raise
-        walker.spelling.forget()  # the paths below both names lead to other directories now
-        _require_exact(walker, old, source, new, target)
-        sync_written(new, sync)
-        sync_written(old, sync)
-        return True
-    finally:
-        close(old)
-        close(new)
+    walker.spelling.forget()  # the paths below both names lead to other directories now
+    return True
 
 
 def _delete_files(tree: DirectoryTree, entries: Iterable[Entry], sync: bool) -> dict[str, AgentMemoryError]:

@@ -12,7 +12,7 @@ import stat
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from agent_memory.backend._reasons import with_reason
+from agent_memory.backend._host_files import with_reason
 from agent_memory.backend.helpers import not_found, taken_name
 from agent_memory.errors import (
     AgentMemoryError,
@@ -21,21 +21,19 @@ from agent_memory.errors import (
     PathTraversalError,
 )
 from agent_memory.key import RESERVED, RULES, Key
-from agent_memory_local import _openat2
 from agent_memory_local._descriptor import Descriptor
-from agent_memory_local._failures import Failed
-from agent_memory_local._files import make_ignore_file
-from agent_memory_local._locks import StalePath, close
-from agent_memory_local._modes import NewModes, set_bits
-from agent_memory_local._openat2 import HOW_SIZE, OpenBelow
+from agent_memory_local._files import NewModes, set_bits
+from agent_memory_local._locks import Failed, StalePath, close
 from agent_memory_local._root import Root
 from agent_memory_local._spelling import Spelling, on_disk
+from agent_memory_local._staged import make_ignore_file
+from agent_memory_local._system_calls import HOW_SIZE, OpenBelow, find_openat2, open_how
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-OPEN_DIRECTORY = _openat2.how(_DIRECTORY)
-OPEN_FILE = _openat2.how(os.O_RDONLY | _FILE)
-OPEN_FILE_TO_CHANGE = _openat2.how(os.O_RDWR | os.O_APPEND | _FILE)
+OPEN_DIRECTORY = open_how(_DIRECTORY)
+OPEN_FILE = open_how(os.O_RDONLY | _FILE)
+OPEN_FILE_TO_CHANGE = open_how(os.O_RDWR | os.O_APPEND | _FILE)
 DIRECTORY_MODE = 0o700
 _NOT_REGULAR = "not a regular file"
 _ABOVE_ROOT = ".."
@@ -108,6 +106,10 @@ class Walker:
             raise not_found(key) from None
         return self.directory_below(root.number, "", segments, key)
 
+    def found_or_made(self, segments: Sequence[str], key: Key, make: bool, sync: bool) -> int:
+        """As `made_directory` with ``make``, else as `directory`."""
+        return self.made_directory(segments, key, sync) if make else self.directory(segments, key)
+
     def directory_below(self, directory: int, path: str, segments: Sequence[str], key: Key) -> int:
         """As `directory`, below an open directory with this path below the root."""
         found = self._shortcut(directory, path, segments)
@@ -165,7 +167,7 @@ class Walker:
     def _look_below(self) -> None:
         """Find out whether the open root is walked by ``openat2``; forget the facts about another root."""
         root = self._root.now
-        self._below = None if root is None else _openat2.find(root.number)
+        self._below = None if root is None else find_openat2(root.number)
         self.spelling.forget()
         self._has_ignore_file = False
 
@@ -305,13 +307,8 @@ def _above(path: str) -> str:
     return path.rpartition("/")[0]
 
 
-def again(directory: int) -> int:
-    """Another descriptor of an open directory, with its own lock and position; the caller closes it."""
-    return os.open(".", _DIRECTORY, dir_fd=directory)  # "." can never be a link
-
-
 def _down(directory: int, path: str, segments: Sequence[str], step: Callable[[int, str, str], int]) -> int:
-    descriptor = again(directory)
+    descriptor = os.open(".", _DIRECTORY, dir_fd=directory)  # with its own lock and position; "." is never a link
     for segment in segments:
         above = descriptor
         try:

@@ -5,11 +5,10 @@ has no conditional delete, so renames and conditional deletes need ``allow_singl
 sends the whole file; nothing can be forgotten permanently; and a forked child cannot use it after its parent did.
 
 - this module: `ObstoreBackend`, and registration of the URLs
-- ``_client``: `ObstoreStore`, one bucket of S3; each call sends one request and is not retried
-- ``_azure``: `AzureStore`, the differences of Azure Blob Storage
+- ``_client``: `ObstoreStore`, one bucket of S3, and `AzureStore`, one container of Azure; each call sends one request,
+  and is not retried
 - ``_opening``: storage options, and opening of obstore's stores
-- ``_certificates``: certificates of authorities that obstore cannot use
-- ``_answers``: translation of the exceptions of obstore
+- ``_answers``: translation of the exceptions of obstore, and certificates of authorities that it cannot use
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, TypeAlias
 
-from agent_memory.backend import ANY, BackendFactory, ETag, NewOrigin, WriteWhen, hookimpl
-from agent_memory.backend._patched import refuse_patched_modules
-from agent_memory.errors import BackendNotAvailableError, UnsupportedOperationError, install_hint
-from agent_memory.key import Key
-from agent_memory.object_store import ObjectStoreBackend, bucket_and_prefix, take_single_writer
+from agent_memory.backend import BackendFactory, hookimpl
+from agent_memory.backend._checks import refuse_patched_modules
+from agent_memory.errors import BackendNotAvailableError, install_hint
+from agent_memory.object_store import ObjectStoreBackend
+from agent_memory.object_store.options import bucket_and_prefix, take_single_writer
 from agent_memory_obstore._client import ObstoreStore
 from agent_memory_obstore._opening import azure_store, s3_store
 
@@ -58,33 +57,8 @@ class ObstoreBackend(ObjectStoreBackend):
         if not _PREFIX.match(prefix.strip("/")):
             raise ValueError("obstore cannot read the prefix: a name in it is empty, '.' or '..', or has controls")
         store = open_store(bucket, options)
-        self._instead = "; without the storage option engine=obstore it works" if store.called == "S3" else ""
+        self.without_parts = "; without the storage option engine=obstore it works" if store.called == "S3" else ""
         super().__init__(store, prefix, allow_single_writer=allow)
-
-    async def write_in_parts(
-        self,
-        key: Key,
-        size: int,
-        when: WriteWhen = ANY,  # noqa: ARG002 - refused
-        origin: NewOrigin | None = None,  # noqa: ARG002
-    ) -> NoReturn:
-        """See `agent_memory.backend.WritesInParts`; always raises: obstore has no conditional multipart upload."""
-        raise UnsupportedOperationError(
-            f"{size:,} bytes are more than the {self.max_bytes:,} bytes of one call, and obstore has "
-            f"no conditional multipart upload{self._instead}",
-            path=key.path,
-        )
-
-    async def write_copy_in_parts(
-        self,
-        key: Key,
-        size: int,
-        of: Key,  # noqa: ARG002 - refused
-        etag: ETag,  # noqa: ARG002
-        origin: NewOrigin | None = None,  # noqa: ARG002
-    ) -> NoReturn:
-        """See `agent_memory.backend.WritesCopies`; always raises, as `write_in_parts`."""
-        await self.write_in_parts(key, size)
 
 
 def _open(open_store: Open, url: str, options: Mapping[str, object]) -> ObstoreBackend:

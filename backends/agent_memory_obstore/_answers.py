@@ -1,4 +1,4 @@
-"""Translation of the exceptions of obstore; the only module that knows them.
+"""Translation of the exceptions of obstore, and the certificates that it cannot use; no other module knows them.
 
 They have neither status nor code. Both are parsed from the description of the cause at the end of the text, in which
 texts from a server or a name are quoted. The text before it is not parsed: there such texts are not quoted.
@@ -6,27 +6,26 @@ texts from a server or a name are quoted. The text before it is not parsed: ther
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable
+import ssl
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from pathlib import Path
 from types import TracebackType
+from typing import Any, Final
 
 from agent_memory.errors import UnsupportedOperationError
-from agent_memory.object_store import (
+from agent_memory.object_store.engine import NoResponse, NotSatisfiable, PermanentError, TooLarge, UnknownOutcome
+from agent_memory.object_store.responses import (
     NO_OBJECT,
     NO_TLS,
     REFUSED,
     UNKNOWN_HOST,
     UNTRUSTED,
-    NoResponse,
-    NotSatisfiable,
-    PermanentError,
     Reachability,
-    TooLarge,
-    UnknownOutcome,
     refusal_of,
 )
-from agent_memory_obstore._certificates import unusable_certificates
 
 _DESCRIPTION = "\n\nDebug source:\n"
 _STATUS = re.compile(r"^ +(?:status: |code: \")(\d{3})\"?,$", re.MULTILINE)
@@ -64,6 +63,7 @@ _NO_RANGE = re.compile(r"^    source: (?:ParseContentRange|InvalidRangeRequest) 
 """The answers of servers, instead of 416, to a range of an empty object or a range from its end."""
 _REDIRECTED = re.compile(r"^ +inner: BareRedirect", re.MULTILINE)
 _NEVER_SENT = {"Connect", "Builder"}
+_OPTION: Final = "root_certificate"
 
 
 class ObstoreRequest(AbstractContextManager[None]):
@@ -111,7 +111,7 @@ def translated(
     """Translate an exception of a request to one of `agent_memory.object_store`.
 
     None for an exception that is not obstore's: a programming error. ``reads``: the request changes nothing. See
-    `agent_memory.object_store.refusal_of` for the other arguments.
+    `agent_memory.object_store.responses.refusal_of` for the other arguments.
     """
     if isinstance(cause, NotImplementedError) or type(cause).__name__ == "NotSupportedError":
         return UnsupportedOperationError(f"obstore does not support this operation on {store}")
@@ -195,3 +195,28 @@ def _description(cause: Exception) -> str:
 
 def _is_of_obstore(cause: Exception) -> bool:
     return any(kind.__module__.startswith("obstore") for kind in type(cause).__mro__)
+
+
+def unusable_certificates(options: Mapping[str, Any] | None = None) -> str:
+    """The option or variable that gives no certificate, with advice; "" if there is none.
+
+    Obstore reads certificates of authorities from variables and an option, and does not say which are bad.
+    ``options``: those of obstore's client; None to look at the variables only.
+    """
+    given = next((value for name, value in (options or {}).items() if name.lower() == _OPTION), None)
+    file, directory = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
+    if isinstance(given, str) and not _loads(lambda context: context.load_verify_locations(cadata=given)):
+        return f"option client_options.{_OPTION} is no certificate in PEM; give the text of its file"
+    if file and not _loads(lambda context: context.load_verify_locations(file)):
+        return "the variable SSL_CERT_FILE names no file with a certificate in PEM; correct it"
+    if directory and not all(Path(each).is_dir() for each in directory.split(os.pathsep)):
+        return "the variable SSL_CERT_DIR names no directory; correct it"
+    return ""
+
+
+def _loads(load: Callable[[ssl.SSLContext], None]) -> bool:
+    try:
+        load(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+    except (OSError, ValueError):
+        return False
+    return True

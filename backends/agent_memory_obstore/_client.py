@@ -1,4 +1,4 @@
-"""`ObstoreStore`: one bucket through obstore, with one request per call and no retries.
+"""`ObstoreStore` and `AzureStore`: one bucket through obstore, with one request per call and no retries.
 
 Conditions go directly to obstore's store, because its fsspec adapter drops them.
 """
@@ -14,20 +14,20 @@ from contextlib import suppress
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
-from agent_memory.backend.helpers import Uncopied
+from agent_memory.backend.helpers import HostClock, Uncopied
 from agent_memory.errors import UnsupportedOperationError
-from agent_memory.object_store import (
-    NO_OBJECT,
-    HostClock,
+from agent_memory.object_store.engine import (
     Listed,
     Listing,
     NoResponse,
     NotFound,
+    NotSatisfiable,
     Object,
     PermanentError,
-    Reachability,
+    PreconditionFailed,
     TooLarge,
 )
+from agent_memory.object_store.responses import NO_OBJECT, Reachability
 from agent_memory_obstore._answers import ObstoreRequest, translated
 
 _FORKED = (
@@ -83,12 +83,12 @@ class _OwnWrite(NamedTuple):
 
 
 class ObstoreStore(Uncopied):
-    """An `agent_memory.object_store.ObjectStore` of one bucket on S3.
+    """An `agent_memory.object_store.engine.ObjectStore` of one bucket on S3.
 
     Args:
         store: obstore's store, configured without retries.
         bucket: the name of the bucket.
-        server: as `agent_memory.object_store.ObjectStore.server`.
+        server: as `agent_memory.object_store.engine.ObjectStore.server`.
         trusted: whether the server is known to apply preconditions and to have no real directories.
         patient: whether a large write may take longer than the timeouts of ``store``.
     """
@@ -101,7 +101,7 @@ class ObstoreStore(Uncopied):
         self._store = store
         self.server = server
         self._patient = patient
-        self._bucket = bucket
+        self.identity = bucket
         self.bare_etags = False
         self._trusted = trusted
         self._in_order = trusted  # in the order of bytes; SeaweedFS is not
@@ -112,10 +112,6 @@ class ObstoreStore(Uncopied):
         self._clock_was_set = False
         self._ahead_by = _CLOCKS_DIFFER
         self._own = _OwnWrite()
-
-    @property
-    def identity(self) -> str:
-        return self._bucket
 
     async def is_trusted(self) -> bool:
         return self._trusted
@@ -164,12 +160,12 @@ class ObstoreStore(Uncopied):
         attributes, sent, began = dict(metadata), time.time(), time.monotonic()
         mode = "create" if absent else "overwrite" if if_match is None else {"e_tag": self._sent(if_match)}
         with self._request(of_object=True, conditional=mode != "overwrite"):
-            if len(data) < _LARGE or not self._patient:
+            is_patient = self._patient and len(data) >= _LARGE
+            store = self._patient_store if is_patient else self._store
+            async with asyncio.timeout(ANSWER_SECONDS + len(data) / _SLOWEST_LINE if is_patient else None):
                 reply = await library().put_async(
-                    self._store, name, data, attributes=attributes, mode=mode, use_multipart=False
+                    store, name, data, attributes=attributes, mode=mode, use_multipart=False
                 )
-            else:
-                reply = await self._sent_patiently(name, data, attributes=attributes, mode=mode)
         etag, answered = _etag(reply), time.time()
         # The system may have set the clock back during the request.
         sent = min(sent, answered - (time.monotonic() - began))
@@ -179,10 +175,6 @@ class ObstoreStore(Uncopied):
     def _sent(self, etag: str) -> str:
         """An ETag in the form that the server accepts in a condition."""
         return etag.strip('"') if self.bare_etags else etag
-
-    async def _sent_patiently(self, name: str, data: bytes, **options: object) -> Any:
-        async with asyncio.timeout(ANSWER_SECONDS + len(data) / _SLOWEST_LINE):
-            return await library().put_async(self._patient_store, name, data, use_multipart=False, **options)
 
     @cached_property
     def _patient_store(self) -> Any:
@@ -322,3 +314,46 @@ def _etag(found: Mapping[str, Any]) -> str:
     if not (etag := found.get("e_tag")):
         raise NoResponse("the answer has no ETag")
     return etag if str(etag).endswith('"') else f'"{etag}"'  # Azure's listings omit the quotes
+
+
+class AzureStore(ObstoreStore):
+    """An `agent_memory.object_store.engine.ObjectStore` of one container of Azure.
+
+    Its differences from S3 are the names of metadata, ranges from the end, and the pages of a listing.
+    """
+
+    called = "Azure"
+
+    def __init__(self, store: Any, container: str, server: str, *, trusted: bool, patient: bool) -> None:
+        super().__init__(store, container, server, trusted=trusted, patient=patient)
+        self._in_order = False  # obstore cannot start a listing of Azure at a name
+        self.most_listed = WHOLE
+
+    async def get(
+        self, name: str, *, span: str | None = None, if_match: str | None = None, most: int | None = None
+    ) -> Object:
+        if span is None or not span.startswith("bytes=-"):
+            return await self._get(name, span, if_match, most)
+        found = await self.head(name)  # Azure has no ranges that count from the end
+        if not found.size:
+            raise NotSatisfiable
+        first = max(0, found.size - int(span.removeprefix("bytes=-")))
+        try:
+            return await self._get(name, f"bytes={first}-", if_match or found.etag, most)
+        except (PreconditionFailed, NotSatisfiable):
+            if if_match is not None:
+                raise
+            raise NoResponse("the file changed between two requests", sent=False) from None
+
+    async def _get(self, name: str, span: str | None, if_match: str | None, most: int | None) -> Object:
+        try:
+            return await super().get(name, span=span, if_match=if_match, most=most)
+        except PreconditionFailed:
+            await self.head(name)  # Azurite also sends this if the object does not exist
+            raise
+
+    async def put(
+        self, name: str, data: bytes, metadata: Mapping[str, str], *, if_match: str | None = None, absent: bool = False
+    ) -> str:
+        identifiers = {field.replace("-", "_"): value for field, value in metadata.items()}
+        return await super().put(name, data, identifiers, if_match=if_match, absent=absent)

@@ -10,13 +10,10 @@ import re
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Any, Final
-from urllib.parse import urlsplit
 
-from agent_memory.object_store import is_aws_s3, require_endpoint, require_general_purpose
-from agent_memory_obstore._answers import is_panic
-from agent_memory_obstore._azure import AzureStore
-from agent_memory_obstore._certificates import unusable_certificates
-from agent_memory_obstore._client import ANSWER_SECONDS, ObstoreStore
+from agent_memory.object_store.options import host_of, is_aws_s3, require_endpoint, require_general_purpose
+from agent_memory_obstore._answers import is_panic, unusable_certificates
+from agent_memory_obstore._client import ANSWER_SECONDS, AzureStore, ObstoreStore
 
 _CLIENT = {"connect_timeout": "5s", "read_timeout": f"{ANSWER_SECONDS:g}s", "timeout": "1h",
            "user_agent": "agent-memory", "allow_http": True}  # fmt: skip
@@ -70,8 +67,8 @@ def s3_store(bucket: str, options: Mapping[str, Any]) -> ObstoreStore:
     store = _opened(obstore.store.S3Store, bucket, options, fixed)
     endpoints = _endpoints(_AWS_VARIABLES, store.config)
     for endpoint in endpoints:
-        require_general_purpose(bucket, _host(endpoint))
-    trusted = all(is_aws_s3(_host(endpoint)) for endpoint in endpoints)
+        require_general_purpose(bucket, host_of(endpoint))
+    trusted = all(is_aws_s3(host_of(endpoint)) for endpoint in endpoints)
     return ObstoreStore(store, bucket, " ".join(endpoints), trusted=trusted, patient=_is_patient(options))
 
 
@@ -81,7 +78,7 @@ def azure_store(container: str, options: Mapping[str, Any]) -> ObstoreStore:
 
     store = _opened(obstore.store.AzureStore, container, options, {})
     endpoints = _endpoints(_AZURE_VARIABLES, store.config)
-    trusted = all(_host(endpoint).endswith(_AZURE) for endpoint in endpoints)
+    trusted = all(host_of(endpoint).endswith(_AZURE) for endpoint in endpoints)
     return AzureStore(store, container, " ".join(endpoints), trusted=trusted, patient=_is_patient(options))
 
 
@@ -129,10 +126,6 @@ def _endpoints(variables: set[str], config: Mapping[str, str]) -> list[str]:
         if "use_" not in name.lower():  # a switch
             require_endpoint(name, each)  # an invalid URL would cause a panic in Rust
     return [*named.values()]
-
-
-def _host(endpoint: str) -> str:
-    return urlsplit(endpoint).hostname or ""
 
 
 def _require_bucket(bucket: str) -> None:

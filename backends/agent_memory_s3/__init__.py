@@ -6,12 +6,10 @@ The logic is in `agent_memory.object_store`. ``storage_options`` are the options
 - this module: `S3Backend`, and opening of URLs
 - ``_client``: `S3Store`, one bucket; each call sends one request and is not retried
 - ``_connection``: a filesystem of s3fs with its client, without resending or redirects; all uses of private names
-- ``_session``: a session of aiobotocore that starts fast
-- ``_credentials``: the credentials of a session, which are read anew if a server refuses them
+- ``_credentials``: the credentials of a session, which are read anew if a server refuses them, and the files of TLS
 - ``_answers``: translation of the exceptions of s3fs, botocore and aiohttp
-- ``_options``: checks of storage options
-- ``_bodies``: bounded bodies of answers; ``_certificates``: files of TLS
-- ``_replies``: checks that a reply answers the request; numbers and dates in replies
+- ``_options``: checks of storage options, and a session of aiobotocore that starts fast
+- ``_replies``: checks that a reply answers the request; bounded bodies, numbers and dates in replies
 """
 
 from __future__ import annotations
@@ -19,9 +17,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from agent_memory.backend import BackendFactory, hookimpl
-from agent_memory.backend._patched import refuse_patched_modules
+from agent_memory.backend._checks import refuse_patched_modules
 from agent_memory.errors import AgentMemoryError, BackendNotAvailableError, install_hint
-from agent_memory.object_store import ObjectStoreBackend, bucket_and_prefix, take_single_writer
+from agent_memory.object_store import ObjectStoreBackend
+from agent_memory.object_store.options import bucket_and_prefix, take_single_writer
 from agent_memory_s3._answers import DAMAGED_FILE, no_profile
 from agent_memory_s3._client import S3Store
 

@@ -15,24 +15,19 @@ from types import TracebackType
 from typing import Any
 
 from agent_memory.errors import UnsupportedOperationError
-from agent_memory.object_store import (
+from agent_memory.object_store.engine import InvalidResponse, NoResponse, PermanentError, UnknownOutcome
+from agent_memory.object_store.responses import (
     NO_TLS,
     REDIRECTED,
     REFUSED,
     UNKNOWN_HOST,
     UNTRUSTED,
-    InvalidResponse,
-    NoResponse,
-    PermanentError,
     Reachability,
-    UnknownOutcome,
     refusal_of,
 )
-from agent_memory_s3._bodies import ANSWER_BYTES, OversizedError
-from agent_memory_s3._certificates import AUTHORITY, UnusableFileError, is_of_a_file
 from agent_memory_s3._connection import RedirectedError, may_have_sent
-from agent_memory_s3._credentials import CredentialsError
-from agent_memory_s3._replies import retry_after
+from agent_memory_s3._credentials import AUTHORITY, CredentialsError, UnusableFileError, is_of_a_file
+from agent_memory_s3._replies import ANSWER_BYTES, OversizedError, retry_after
 
 _CONDITIONS = {"IfMatch", "IfNoneMatch", "CopySourceIfMatch"}
 _NO_CREDENTIALS = (

@@ -13,13 +13,11 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from operator import itemgetter
 from typing import Any
-from urllib.parse import urlsplit
 from weakref import finalize
 
+from agent_memory.backend.helpers import HostClock
 from agent_memory.errors import UnsupportedOperationError
-from agent_memory.object_store import (
-    NO_OBJECT,
-    HostClock,
+from agent_memory.object_store.engine import (
     InvalidResponse,
     Listed,
     Listing,
@@ -27,13 +25,12 @@ from agent_memory.object_store import (
     NotFound,
     Object,
     PermanentError,
-    Reachability,
     RetainedPage,
     RetainedVersion,
     UnknownOutcome,
-    is_aws_s3,
-    require_general_purpose,
 )
+from agent_memory.object_store.options import host_of, is_aws_s3, require_general_purpose
+from agent_memory.object_store.responses import NO_OBJECT, Reachability
 from agent_memory_s3._answers import S3Request, are_refused, has_directories
 from agent_memory_s3._connection import Connection, can_send_once
 from agent_memory_s3._options import require_options
@@ -60,7 +57,7 @@ _CLOCK_ERROR = 1.0
 
 
 class S3Store:
-    """An `agent_memory.object_store.ObjectStore` of one bucket. Coroutines run on fsspec's I/O loop.
+    """An `agent_memory.object_store.engine.ObjectStore` of one bucket. Coroutines run on fsspec's I/O loop.
 
     Args:
         bucket: the name of the bucket.
@@ -79,7 +76,7 @@ class S3Store:
         self.conditional_delete = True
         self.bare_etags = False
         self.most_listed = 1000
-        self._bucket = bucket
+        self.identity = bucket
         require_general_purpose(bucket)
         require_options(storage_options)
         self.resends = not can_send_once()
@@ -105,16 +102,12 @@ class S3Store:
         return _CLOCKS_DIFFER if self._ahead is None else _CLOCK_ERROR
 
     @property
-    def identity(self) -> str:
-        return self._bucket
-
-    @property
     def server(self) -> str:
         return self._client.meta.endpoint_url if self._client else ""
 
     async def is_trusted(self) -> bool:
         with S3Request(self._contact, {}, sent=False):
-            return is_aws_s3(_host(await self._connect()))
+            return is_aws_s3(host_of((await self._connect()).meta.endpoint_url))
 
     async def get(
         self, name: str, *, span: str | None = None, if_match: str | None = None, most: int | None = None
@@ -197,7 +190,7 @@ class S3Store:
     async def copy_part(
         self, name: str, upload: str, number: int, *, source: str, if_match: str, span: tuple[int, int]
     ) -> str:
-        what = {"CopySource": {"Bucket": self._bucket, "Key": source}, "CopySourceIfMatch": if_match}
+        what = {"CopySource": {"Bucket": self.identity, "Key": source}, "CopySourceIfMatch": if_match}
         where = {"Key": name, "UploadId": upload, "PartNumber": number}
         reply = await self._call("upload_part_copy", **where, **what, CopySourceRange=f"bytes={span[0]}-{span[1]}")
         return _etag(reply["CopyPartResult"])
@@ -241,11 +234,11 @@ class S3Store:
 
     async def _sent(self, method: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
         try:
-            return await self._connection.call(method, Bucket=self._bucket, **options)
+            return await self._connection.call(method, Bucket=self.identity, **options)
         except OSError as cause:
             reply = getattr(cause.__cause__, "response", {})
             self._hear(reply)
-            if method == "head_object" and not is_aws_s3(_host(self._client)):
+            if method == "head_object" and not is_aws_s3(host_of(self.server)):
                 self._heads_have_bodies |= _is_chunked(reply)
             raise
 
@@ -253,8 +246,8 @@ class S3Store:
         client = await self._connection.client()
         if client is not self._client:
             _require_conditions(client)
-            require_general_purpose(self._bucket, _host(client))
-            if not is_aws_s3(_host(client)):
+            require_general_purpose(self.identity, host_of(client.meta.endpoint_url))
+            if not is_aws_s3(host_of(client.meta.endpoint_url)):
                 self._connection.send_plain_bodies(client)
             self._client = client
         return client
@@ -268,10 +261,6 @@ class S3Store:
         date = reply.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
         if date != self._date and (now := posix_seconds(date)) is not None:
             self._date, self._ahead = date, now - time.time()
-
-
-def _host(client: Any) -> str:
-    return urlsplit(client.meta.endpoint_url).hostname or ""
 
 
 def _is_chunked(reply: Mapping[str, Any]) -> bool:

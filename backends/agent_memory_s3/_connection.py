@@ -24,10 +24,9 @@ from fsspec.asyn import get_loop
 
 from agent_memory.backend.helpers import Uncopied
 from agent_memory.errors import BackendNotAvailableError
-from agent_memory_s3._bodies import BoundedAnswer
-from agent_memory_s3._certificates import unusable_file
-from agent_memory_s3._credentials import RenewableCredentials
-from agent_memory_s3._session import plain_bodies, session, user_agent
+from agent_memory_s3._credentials import RenewableCredentials, unusable_file
+from agent_memory_s3._options import plain_bodies, session, user_agent
+from agent_memory_s3._replies import BoundedAnswer
 
 _CONFIG = {"connect_timeout": 5, "read_timeout": 15, "max_pool_connections": 64}
 _ONE_TRY = {"retries": {"total_max_attempts": 1, "mode": "standard"}}
@@ -125,7 +124,9 @@ class Connection(Uncopied):
             options["session"] = session(options)
         provider = options["session"].get_component("credential_provider")
         self._credentials = provider if isinstance(provider, RenewableCredentials) else None
-        config = {**_CONFIG, **options.pop("config_kwargs", {}), **_ONE_TRY, **sending_once()}
+        config = {**_CONFIG, **options.pop("config_kwargs", {}), **_ONE_TRY}
+        if can_send_once():
+            config["http_session_cls"] = _sending_once()
         config |= user_agent(options["session"], config)
         self._plain_bodies = plain_bodies(options["session"], config)
         options |= {"config_kwargs": config, "use_listings_cache": False, "skip_instance_cache": True}
@@ -158,11 +159,6 @@ def can_send_once() -> bool:
         versions = " and ".join(f"{name} {version(name)}" for name in ("aiobotocore", "aiohttp"))
         _log.warning("s3://: %s may send a write twice, so its outcome is unknown more often after a failure", versions)
     return can
-
-
-def sending_once() -> dict[str, Any]:
-    """The configuration of aiobotocore against resending and redirects; empty if that is not possible."""
-    return {"http_session_cls": _sending_once()} if can_send_once() else {}
 
 
 class _Guarded:

@@ -1,15 +1,29 @@
-"""The credentials of a session: read anew after a server refused them, and with errors that tell where they failed.
+"""The credentials of a session and the files of TLS: a client needs both before it can send a request.
 
-A tool may renew credentials that a session has read: those of a profile's file, or a login that the session cached.
+A tool may renew credentials that a session has read: those of a profile's file, or a login that the session cached. So
+they are read anew after a server refused them. The errors tell where the credentials failed, and which file of TLS.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+import os
+import ssl
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
+AUTHORITY: Final = (
+    "the certificates cannot be used: the file of those of authorities is missing, or has none in PEM; correct the"
+    " option client_kwargs={'verify': FILE}, the variable AWS_CA_BUNDLE or REQUESTS_CA_BUNDLE, or ca_bundle in the AWS"
+    " configuration"
+)
+_OWN: Final = (
+    "the certificates cannot be used: the file of the client's own is missing, or has none; correct the option"
+    " config_kwargs={'client_cert': FILE, or (FILE, FILE OF THE KEY)}"
+)
+_PROXY: Final = "the certificates cannot be used: correct those of proxies_config in the option config_kwargs"
+_LIBRARIES: Final = ("X509", "PEM", "ASN1", "asn1 encoding routines")
 
 
 class CredentialsError(Exception):
@@ -78,3 +92,31 @@ async def _obtained(credentials: Awaitable[T]) -> T:
         return await credentials
     except Exception as error:
         raise CredentialsError from error
+
+
+class UnusableFileError(OSError):
+    """A file of TLS cannot be used, so no connection was made; the text names the option."""
+
+
+def unusable_file(verify: object, client_cert: object) -> UnusableFileError:
+    """The error for a client that could not load its files: loads each again to find out which one it is."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if isinstance(verify, str | os.PathLike) and _fails(context.load_verify_locations, (verify,)):
+        return UnusableFileError(AUTHORITY)
+    own = (client_cert,) if isinstance(client_cert, str) else client_cert
+    if isinstance(own, tuple) and _fails(context.load_cert_chain, own):
+        return UnusableFileError(_OWN)
+    return UnusableFileError(_PROXY)
+
+
+def is_of_a_file(error: ssl.SSLError) -> bool:
+    """Whether an error is about the content of a file, and not about a connection."""
+    return getattr(error, "library", None) in _LIBRARIES  # aiohttp's own have none
+
+
+def _fails(load: Callable[..., None], files: Sequence[object]) -> bool:
+    try:
+        load(*files)
+    except OSError:
+        return True
+    return False

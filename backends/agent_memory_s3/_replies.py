@@ -1,7 +1,7 @@
 """Checks that a reply answers its request, and parsers of its numbers and dates, which may be any text.
 
 Botocore accepts any XML, and omits elements that it does not find. Without the checks a login page or an empty body
-would be an empty listing.
+would be an empty listing. Of an answer that is not an object, no more is read than a store of objects sends.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from email.utils import parsedate_to_datetime
-from typing import Any
+from typing import Any, Final
 
-from agent_memory.object_store import NotSatisfiable, PermanentError, TooLarge
+from agent_memory.object_store.engine import NotSatisfiable, PermanentError, TooLarge
 
 _CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18})", re.ASCII)
 _ANOTHER = "the server sent another range than the requested one"
@@ -22,6 +22,10 @@ _CHUNK = 1 << 18
 LISTING = ("Name", "IsTruncated")
 UPLOADS = ("Bucket", "IsTruncated")
 """The elements in the listings of all servers, also in empty ones; not ``Prefix``, which some garble or omit."""
+ERROR_BYTES: Final = 1 << 20
+"""The most bytes that are read of the body of an error."""
+ANSWER_BYTES: Final = 16 << 20
+"""The most bytes that are read of another body: a page of 1,000 names of 1,024 bytes, each byte as an XML entity."""
 
 
 def require_listing(reply: Mapping[str, Any], elements: Sequence[str]) -> None:
@@ -141,3 +145,38 @@ def retry_after(headers: Mapping[str, object]) -> float:
         then, now = posix_seconds(asked), posix_seconds(headers.get("date"))
         seconds = 0.0 if then is None or now is None else then - now
     return max(0.0, seconds) if math.isfinite(seconds) else 0.0
+
+
+class OversizedError(OSError):
+    """An answer with a success status has more than `ANSWER_BYTES`."""
+
+
+class BoundedAnswer:
+    """An answer of aiohttp whose whole body is bounded; the content of an object is read from its stream instead."""
+
+    def __init__(self, answer: Any) -> None:
+        self._answer = answer
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._answer, name)
+
+    async def read(self) -> bytes:
+        """The body; b"" instead of a larger one of an error, because the status of an error tells what happened.
+
+        Raises:
+            OversizedError: the answer is no error, and its body is too large.
+        """
+        is_error = self._answer.status >= 300
+        most = ERROR_BYTES if is_error else ANSWER_BYTES
+        body = bytearray()
+        try:
+            async for chunk in self._answer.content.iter_any():
+                body += chunk
+                if len(body) > most:
+                    raise OversizedError
+        except BaseException as error:
+            self._answer.close()  # the rest of the body would be taken for the next answer
+            if not (is_error and isinstance(error, OversizedError)):
+                raise
+            body.clear()
+        return bytes(body)

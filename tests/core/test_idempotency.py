@@ -625,7 +625,7 @@ def planted(backend: MemoryBackend, count: int) -> None:
 
 
 def test_a_sweep_remembers_a_bounded_number_of_agents(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agent_memory.core.sweeping._MOST_AGENTS", 3)
+    monkeypatch.setattr("agent_memory.core.internal_trees._MOST_AGENTS", 3)
     backend = MemoryBackend()
     service = AgentMemoryService(backend)
     for turn in range(2):

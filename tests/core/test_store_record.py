@@ -30,8 +30,7 @@ from agent_memory.backend import ANY, ETag, Key, NewOrigin, ReadWhen, Snapshot, 
 from agent_memory.backend.helpers import STORE_RECORD
 from agent_memory.conversation import ConversationMemory, Message
 from agent_memory.core.blocking import BlockingStore
-from agent_memory.core.known_store import FOLLOW_SECONDS, KnownStore
-from agent_memory.core.store_record import LEAST_RELEASES, StoreRecord, release
+from agent_memory.core.store_record import FOLLOW_SECONDS, LEAST_RELEASES, KnownStore, StoreRecord, release
 from agent_memory.filesystem import filesystem
 from agent_memory.integrations.toolkit import record_segment, step, sync_facade
 from agent_memory.plugins.audit import AuditPlugin

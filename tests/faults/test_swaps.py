@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from agent_memory_local import _openat2
+from agent_memory_local import _walk
 from tests.faults.building import build
 from tests.faults.page import Results
 from tests.faults.swapped_operations import FILE, INSIDE, OPERATIONS, Operation, betrays
@@ -75,7 +75,7 @@ def test_no_operation_leaves_its_tree_on_a_system_without_openat2(
     request: pytest.FixtureRequest,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(_openat2, "find", lambda _: None)
+    monkeypatch.setattr(_walk, "find_openat2", lambda _: None)
     report[f"{operation.name}, without openat2"] = _raced(operation, flipper, tmp_path, request)
 
 

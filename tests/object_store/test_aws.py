@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agent_memory import AgentMemory, UnsupportedOperationError
-from agent_memory.object_store import is_aws_s3, require_general_purpose
+from agent_memory.object_store.options import is_aws_s3, require_general_purpose
 from tests.support.servers import by_both_engines
 
 S3 = [

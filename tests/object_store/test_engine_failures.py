@@ -17,22 +17,21 @@ from agent_memory.backend._deadline import deadline_scope
 from agent_memory.backend.helpers import Deadline
 from agent_memory.errors import AgentMemoryError, FileAlreadyExistsError, FileOperationError, OutcomeUnknownError
 from agent_memory.key import TEMPORARY_SUFFIX, Key
-from agent_memory.object_store import (
+from agent_memory.object_store import ObjectStoreBackend, Writer
+from agent_memory.object_store.engine import (
     Listing,
     NoResponse,
     NotFound,
     NotSatisfiable,
-    ObjectStoreBackend,
     PermanentError,
     PreconditionFailed,
+    RequestError,
     RetainedPage,
     RetainedVersion,
     TooLarge,
     Unreachable,
     WriteConflict,
-    Writer,
 )
-from agent_memory.object_store.engine import RequestError
 from agent_memory.object_store.retry import Attempts
 from agent_memory.object_store.trial import race
 from tests.simulation import ComposingClient, Faults, SimulatedStore

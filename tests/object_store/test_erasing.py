@@ -12,7 +12,7 @@ import pytest
 from agent_memory import AgentMemory, AgentMemoryService, PartialOperationError, WriteError
 from agent_memory.core.blocking import BlockingStore
 from agent_memory.key import Key
-from agent_memory.object_store import PermanentError
+from agent_memory.object_store.engine import PermanentError
 from tests.support.servers import S3Server
 
 SECRET = "the password"

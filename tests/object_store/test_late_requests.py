@@ -11,7 +11,8 @@ from botocore.exceptions import ClientError
 
 from agent_memory import AgentMemory, ConflictError, FileAlreadyExistsError, PartialOperationError, VersionLimits
 from agent_memory.backend import Key
-from agent_memory.object_store import NoResponse, ObjectStoreBackend, late_requests
+from agent_memory.object_store import ObjectStoreBackend, late_requests
+from agent_memory.object_store.engine import NoResponse
 from agent_memory.object_store.late_requests import (
     LATE_SECONDS,
     MOST_FORMER_NAMES,

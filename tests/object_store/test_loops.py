@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from agent_memory import AgentMemory, AsyncAgentMemory, FileAlreadyExistsError, OutcomeUnknownError, ReadError
-from agent_memory.object_store.recent_writes import RecentWrites
+from agent_memory.object_store.states import RecentWrites
 from agent_memory.registry import open_backend
 from tests.object_store.proxy import Proxy, at_random
 from tests.object_store.test_faulty_network import FAULTS, SHARE

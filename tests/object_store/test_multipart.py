@@ -12,7 +12,7 @@ import pytest
 
 from agent_memory import AgentMemory, AppendError, ConflictError
 from agent_memory.conversation import ConversationMemory, Message
-from agent_memory.object_store import cleanup
+from agent_memory.object_store import retry
 from agent_memory.registry import open_backend
 from agent_memory_s3 import S3Backend
 from tests.object_store.proxy import Fault, Proxy
@@ -92,7 +92,7 @@ def test_a_failed_append_leaves_no_upload(
     error: type[Exception],
     message: str,
 ) -> None:
-    monkeypatch.setattr(cleanup, "_SECONDS", 60.0)
+    monkeypatch.setattr(retry, "_CLEANUP_SECONDS", 60.0)
     url = ministack.new_url()
     before = put_large(ministack, url)
     with Proxy(ministack.endpoint) as proxy:

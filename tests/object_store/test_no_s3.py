@@ -10,9 +10,9 @@ import pytest
 from aiohttp import web
 
 from agent_memory import AgentMemory, AgentMemoryError, AgentMemoryService, ReadError
-from agent_memory.backend._markers import Markers
+from agent_memory.backend._pages import Markers
 from agent_memory.key import Key
-from agent_memory.object_store import NotSatisfiable, Object, PermanentError, TooLarge
+from agent_memory.object_store.engine import NotSatisfiable, Object, PermanentError, TooLarge
 from agent_memory_s3._client import S3Store
 from agent_memory_s3._replies import posix_seconds, retry_after
 from tests.object_store.proxy import Proxy, operation_of

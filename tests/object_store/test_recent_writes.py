@@ -7,8 +7,7 @@ from typing import cast
 import pytest
 
 from agent_memory.object_store.conditional_write import Write
-from agent_memory.object_store.recent_writes import MOST_BYTES, RecentWrites
-from agent_memory.object_store.states import State
+from agent_memory.object_store.states import MOST_BYTES, RecentWrites, State
 from agent_memory.object_store.write_log import WriteLog
 
 NAME = "prefix/log.md"

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from agent_memory import AgentMemory, AgentMemoryService
-from agent_memory.backend import ABSENT, ETag
+from agent_memory.backend import ABSENT, ETag, _deadline
 from agent_memory.backend._deadline import deadline_scope
 from agent_memory.backend.helpers import Deadline
 from agent_memory.core.versions.settings import VersionLimits
@@ -16,7 +16,6 @@ from agent_memory.key import Key
 from agent_memory.object_store import ObjectStoreBackend
 from agent_memory.object_store import write_log as write_log_module
 from agent_memory.object_store.write_log import WriteLog
-from agent_memory.runtime import host_clock
 from tests.object_store.proxy import Proxy
 from tests.object_store.test_settling import KEY, Scene, Scripted, done, lost_after, then
 from tests.simulation.clones import restored
@@ -171,8 +170,8 @@ def test_a_host_whose_clock_was_set_costs_one_request(
         AgentMemory.open(server.new_url(), storage_options=server.through(proxy)) as memory,
     ):
         memory.append("log.md", "before\n")
-        measured = host_clock._measured()
-        monkeypatch.setattr(host_clock, "_measured", lambda: measured + 3600)
+        measured = _deadline._clocks_apart()
+        monkeypatch.setattr(_deadline, "_clocks_apart", lambda: measured + 3600)
         with proxy.counting() as requests:
             memory.append("log.md", "after\n")
         assert requests == {"GET": 1, "HEAD": 1, "PUT": 1}  # also the settings of the store
@@ -180,7 +179,7 @@ def test_a_host_whose_clock_was_set_costs_one_request(
             memory.append("log.md", "again\n")
         assert requests == {"PUT": 1}
         with proxy.counting() as requests:
-            monkeypatch.setattr(host_clock, "_measured", lambda: measured)
+            monkeypatch.setattr(_deadline, "_clocks_apart", lambda: measured)
             memory.create("new.md", "")
             memory.append("new.md", "again\n")
         assert requests["HEAD"] == 1
@@ -191,7 +190,7 @@ def test_settings_are_read_again_when_the_hosts_clock_was_set(monkeypatch: pytes
         memory = image.agent("ann")
         memory.write("a.md", "one")
         other.agent("ann").versions.set_limits(VersionLimits())
-        measured = host_clock._measured()
-        monkeypatch.setattr(host_clock, "_measured", lambda: measured + 3600)
+        measured = _deadline._clocks_apart()
+        monkeypatch.setattr(_deadline, "_clocks_apart", lambda: measured + 3600)
         memory.write("a.md", "two")
         assert len(memory.versions.list("a.md")) == 2

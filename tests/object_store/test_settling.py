@@ -21,7 +21,8 @@ from agent_memory.errors import (
     WriteError,
 )
 from agent_memory.key import Key
-from agent_memory.object_store import NoResponse, ObjectStoreBackend, PreconditionFailed, Writer
+from agent_memory.object_store import ObjectStoreBackend, Writer
+from agent_memory.object_store.engine import NoResponse, PreconditionFailed
 from agent_memory.object_store.write_log import MOST_BYTES, WriteId, WriteLog, WriteRecord
 from tests.simulation import ComposingClient, Faults, SimulatedStore
 from tests.simulation.loop import VirtualLoop

@@ -23,7 +23,7 @@ from agent_memory import (
 )
 from agent_memory.backend import AnyBackend
 from agent_memory.cli.app import app
-from agent_memory.object_store import cleanup
+from agent_memory.object_store import retry
 from agent_memory.registry import open_backend
 from agent_memory.runtime.runners import close_backend
 from agent_memory.testing import FunctionalContract
@@ -261,7 +261,7 @@ def test_network_faults_do_not_change_the_verdict(
 def test_a_cancelled_trial_leaves_no_scratch_object(
     ministack: S3Server, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cleanup, "_SECONDS", 60.0)
+    monkeypatch.setattr(retry, "_CLEANUP_SECONDS", 60.0)
     url = ministack.new_url()
 
     async def cancelled(after: int) -> None:

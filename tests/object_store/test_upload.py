@@ -20,7 +20,7 @@ from agent_memory import (
     UnsupportedOperationError,
     WriteError,
 )
-from agent_memory.object_store import cleanup
+from agent_memory.object_store import retry
 from agent_memory.registry import open_backend
 from tests.object_store.proxy import Fault, Proxy
 from tests.support.servers import S3Server
@@ -113,7 +113,7 @@ def test_an_answer_that_is_lost_once_does_not_reach_the_caller(
 def test_a_failed_write_leaves_no_file_and_no_upload(
     ministack: S3Server, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cleanup, "_SECONDS", 60.0)
+    monkeypatch.setattr(retry, "_CLEANUP_SECONDS", 60.0)
     url = ministack.new_url()
     with opened(ministack, proxy, url) as memory:
         write(memory, "ready.bin")
@@ -137,7 +137,7 @@ def fails() -> Iterator[bytes]:
 
 
 def test_a_cancelled_write_leaves_no_upload(ministack: S3Server, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cleanup, "_SECONDS", 60.0)
+    monkeypatch.setattr(retry, "_CLEANUP_SECONDS", 60.0)
     url = ministack.new_url()
 
     async def work() -> None:

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from agent_memory import AgentMemory, FileOperationError, OutcomeUnknownError
-from agent_memory.object_store import NoResponse, PermanentError, Reachability, Unreachable
+from agent_memory.object_store.engine import NoResponse, PermanentError, Unreachable
+from agent_memory.object_store.responses import Reachability
 from agent_memory.object_store.retry import Attempts, OutOfTimeError
 from tests.object_store.listeners import PAGE, listening, options, page
 from tests.simulation.loop import VirtualLoop

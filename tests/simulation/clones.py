@@ -10,7 +10,7 @@ from random import Random
 from typing import Final
 
 from agent_memory.object_store import ObjectStoreBackend, Writer
-from agent_memory.object_store.recent_writes import RecentWrites
+from agent_memory.object_store.states import RecentWrites
 from agent_memory.runtime.queues import KeyedLocks
 from tests.simulation.history import Kind
 from tests.simulation.loop import VirtualLoop

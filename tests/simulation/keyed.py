@@ -16,9 +16,9 @@ from agent_memory.backend import Backend
 from agent_memory.core import operation
 from agent_memory.core.hooks import Hooks
 from agent_memory.core.idempotency import RECEIPT_SECONDS, Once
+from agent_memory.core.internal_trees import Sweep
 from agent_memory.core.receipts import IdempotencyKey, Receipt, receipt_key
 from agent_memory.core.results import WriteResult
-from agent_memory.core.sweeping import Sweep
 from agent_memory.core.tree import Tree
 from agent_memory.errors import AgentMemoryError, OutcomeUnknownError
 from agent_memory.key import Key

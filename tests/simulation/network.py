@@ -10,7 +10,7 @@ from functools import partial
 from random import Random
 from typing import Any, Final
 
-from agent_memory.object_store import (
+from agent_memory.object_store.engine import (
     Listed,
     Listing,
     NoResponse,
@@ -153,7 +153,7 @@ class SimulatedStore:
 
 
 class SimulatedClient:
-    """The client of one process: an `agent_memory.object_store.ObjectStore` without any optional part.
+    """The client of one process: an `agent_memory.object_store.engine.ObjectStore` without any optional part.
 
     Args:
         store: the server.
@@ -288,7 +288,10 @@ class SimulatedClient:
 
 
 class ComposingClient(SimulatedClient):
-    """A client with multipart uploads and conditional deletes: an `agent_memory.object_store.SupportsMultipart`."""
+    """A client with multipart uploads and conditional deletes.
+
+    It is an `agent_memory.object_store.engine.SupportsMultipart`.
+    """
 
     conditional_delete = True
     least_part = LEAST_PART

@@ -23,7 +23,8 @@ from agent_memory.core.versions.states import StoredRecord
 from agent_memory.core.versions.store import VersionedStore
 from agent_memory.errors import AgentMemoryError
 from agent_memory.key import Key
-from agent_memory.object_store import Object, ObjectStoreBackend, Writer
+from agent_memory.object_store import ObjectStoreBackend, Writer
+from agent_memory.object_store.engine import Object
 from agent_memory.object_store.write_log import WriteLog
 from tests.simulation.loop import VirtualLoop
 from tests.simulation.network import EPOCH, ComposingClient, Faults, SimulatedStore

@@ -9,7 +9,7 @@ from typing import Final
 from agent_memory.backend import Backend, Entry
 from agent_memory.backend._deadline import renewed_deadline
 from agent_memory.core import tree_flows
-from agent_memory.core.sweeping import Sweep
+from agent_memory.core.internal_trees import Sweep
 from agent_memory.core.versions.history import Histories
 from agent_memory.core.versions.record import Name, records_of
 from agent_memory.core.versions.settings import VersionLimits

@@ -9,9 +9,8 @@ from typing import Any, Final, Protocol, cast
 
 from agent_memory.backend import Backend
 from agent_memory.core.flows import checked_capabilities
-from agent_memory.core.known_store import KnownStore
-from agent_memory.core.store_record import Feature, StoreRecord, damaged_record
-from agent_memory.core.sweeping import Sweep
+from agent_memory.core.internal_trees import Sweep
+from agent_memory.core.store_record import Feature, KnownStore, StoreRecord, damaged_record
 from agent_memory.errors import AppendError, ReadError, UnsupportedOperationError
 from agent_memory.hookspecs import OperationKind
 from agent_memory.key import Key

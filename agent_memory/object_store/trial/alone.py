@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
 from agent_memory.errors import UnsupportedOperationError
-from agent_memory.object_store.cleanup import Cleanup
 from agent_memory.object_store.engine import (
     NO_ETAG,
     NotFound,
@@ -19,7 +19,7 @@ from agent_memory.object_store.engine import (
     UnknownOutcome,
     WriteConflict,
 )
-from agent_memory.object_store.retry import Attempts
+from agent_memory.object_store.retry import Attempts, Cleanup
 from agent_memory.object_store.trial.results import TrialResult, TrialResults
 from agent_memory.object_store.trial.scratch import METADATA, ScratchObject, scratch_object, scratch_upload
 
@@ -34,21 +34,21 @@ _OTHER_METADATA = (
 )
 
 
+@dataclass(frozen=True)
 class WriteTrial:
     """The trial of conditional PUTs and DELETEs.
 
-    Args:
+    Attributes:
         store: the engine.
         name: an object; the scratch objects lie in its directory, so that the same permissions apply.
         cleanup: removes scratch objects.
         attempts: the operation, for its deadline.
     """
 
-    def __init__(self, store: ObjectStore, name: str, cleanup: Cleanup, attempts: Attempts) -> None:
-        self._store = store
-        self._cleanup = cleanup
-        self._name = name
-        self._attempts = attempts
+    store: ObjectStore
+    name: str
+    cleanup: Cleanup
+    attempts: Attempts
 
     async def try_all(self) -> TrialResults:
         """Try a PUT with each condition, and a DELETE unless the credentials have no permission to delete.
@@ -56,7 +56,7 @@ class WriteTrial:
         Raises:
             PermanentError: the server stores other bytes or metadata than it was sent.
         """
-        async with scratch_object(self._store, self._name, self._cleanup, self._attempts) as scratch:
+        async with scratch_object(self.store, self.name, self.cleanup, self.attempts) as scratch:
             create = await scratch.try_condition(
                 lambda: scratch.put(_FIRST, absent=True), lambda: scratch.put(_SECOND, absent=True)
             )
@@ -78,13 +78,13 @@ class WriteTrial:
 
     async def try_delete(self) -> TrialResult:
         """Try a conditional DELETE; raises `PermanentError` without a permission to delete."""
-        async with scratch_object(self._store, self._name, self._cleanup, self._attempts) as scratch:
+        async with scratch_object(self.store, self.name, self.cleanup, self.attempts) as scratch:
             await scratch.takes(lambda: scratch.put(_FIRST))
             return await self._try_delete(scratch, NO_ETAG)
 
     async def _require_content(self, scratch: ScratchObject) -> None:
         try:
-            found = await self._attempts.until_answered(partial(self._store.get, scratch.name))
+            found = await self.attempts.until_answered(partial(self.store.get, scratch.name))
         except NotFound:
             raise PermanentError(_OTHER_BYTES) from None
         if found.data not in (_FIRST, _SECOND):
@@ -99,12 +99,12 @@ class WriteTrial:
             swap = partial(scratch.put, if_match=etag)
             found = await scratch.try_condition(partial(swap, b"3"), partial(swap, b"4"))
             if found is not TrialResult.NEVER_MET:
-                self._store.bare_etags = found is TrialResult.ENFORCED and etag != first
+                self.store.bare_etags = found is TrialResult.ENFORCED and etag != first
                 break
         return found
 
     async def _try_delete(self, scratch: ScratchObject, stale: str) -> TrialResult:
-        if not self._store.conditional_delete:
+        if not self.store.conditional_delete:
             return TrialResult.NOT_SENT
         try:
             if await scratch.takes(partial(scratch.delete, stale)):
@@ -121,32 +121,32 @@ class WriteTrial:
         except UnknownOutcome:
             raise
         except PermanentError:
-            async with scratch_object(self._store, scratch.name, self._cleanup, self._attempts) as missing:
+            async with scratch_object(self.store, scratch.name, self.cleanup, self.attempts) as missing:
                 made = await missing.takes(partial(missing.put, b"5", if_match=former))
         else:
             made = await scratch.takes(partial(scratch.put, b"5", if_match=former))
         return TrialResult.NOT_IF_MISSING if made else TrialResult.ENFORCED
 
 
+@dataclass(frozen=True)
 class UploadTrial:
     """The trial of conditional copies of parts, and of conditional completions of uploads.
 
-    Args:
+    Attributes:
         store: the engine.
         name: an object; the scratch objects lie in its directory, so that the same permissions apply.
         cleanup: removes scratch objects and uploads.
         attempts: the operation, for its deadline.
     """
 
-    def __init__(self, store: SupportsMultipart, name: str, cleanup: Cleanup, attempts: Attempts) -> None:
-        self._store = store
-        self._name = name
-        self._cleanup = cleanup
-        self._attempts = attempts
+    store: SupportsMultipart
+    name: str
+    cleanup: Cleanup
+    attempts: Attempts
 
     async def try_copies(self) -> tuple[TrialResult, TrialResult]:
         """Try a conditional copy of a part of the object, and a conditional completion of the upload."""
-        async with scratch_object(self._store, self._name, self._cleanup, self._attempts) as scratch:
+        async with scratch_object(self.store, self.name, self.cleanup, self.attempts) as scratch:
             await scratch.takes(lambda: scratch.put(_FIRST))
             try:
                 copy, complete = await self._try_copied_upload(scratch)
@@ -160,7 +160,7 @@ class UploadTrial:
 
     async def try_new_parts(self, condition: Literal["create", "swap"]) -> TrialResult:
         """Try a conditional completion of an upload of new parts; "create" is ``If-None-Match: *``."""
-        async with scratch_object(self._store, self._name, self._cleanup, self._attempts) as scratch:
+        async with scratch_object(self.store, self.name, self.cleanup, self.attempts) as scratch:
             try:
                 if condition == "create":
                     if not await self._takes_completion(scratch, absent=True):
@@ -189,28 +189,28 @@ class UploadTrial:
         self, scratch: ScratchObject, *, if_match: str | None = None, absent: bool = False
     ) -> bool:
         """Whether the server completes an upload on a condition."""
-        async with scratch_upload(self._store, scratch, self._cleanup, self._attempts) as upload:
+        async with scratch_upload(self.store, scratch, self.cleanup, self.attempts) as upload:
             return await scratch.takes(partial(upload.complete, if_match=if_match, absent=absent))
 
     async def _try_copied_upload(self, scratch: ScratchObject) -> tuple[TrialResult, TrialResult]:
-        begin = partial(self._store.begin_upload, scratch.name, {})
-        upload = await self._attempts.until_answered(begin)
-        abort = partial(self._store.abort_upload, RetainedVersion(scratch.name, upload))
-        async with self._cleanup.on_failure(abort, self._attempts):
+        begin = partial(self.store.begin_upload, scratch.name, {})
+        upload = await self.attempts.until_answered(begin)
+        abort = partial(self.store.abort_upload, RetainedVersion(scratch.name, upload))
+        async with self.cleanup.on_failure(abort, self.attempts):
             found = await self._try_copy_and_completion(scratch, upload)
         if found != (TrialResult.ENFORCED, TrialResult.ENFORCED):  # otherwise the upload is complete
-            await self._cleanup.run(abort, self._attempts)
+            await self.cleanup.run(abort, self.attempts)
         return found
 
     async def _try_copy_and_completion(self, scratch: ScratchObject, upload: str) -> tuple[TrialResult, TrialResult]:
-        store, head = self._store, partial(self._store.head, self._name)
+        store, head = self.store, partial(self.store.head, self.name)
         span = (0, store.least_part - 1)
-        copy = partial(store.copy_part, scratch.name, upload, 1, source=self._name, span=span)
+        copy = partial(store.copy_part, scratch.name, upload, 1, source=self.name, span=span)
         while True:
-            current = (await self._attempts.until_answered(head)).etag
+            current = (await self.attempts.until_answered(head)).etag
             if part := await self._copied(partial(copy, if_match=current)):
                 break
-            if (await self._attempts.until_answered(head)).etag == current:
+            if (await self.attempts.until_answered(head)).etag == current:
                 return TrialResult.NEVER_MET, TrialResult.NOT_TAKEN
         if await self._copied(partial(copy, if_match=NO_ETAG)):
             return TrialResult.IGNORED, TrialResult.NOT_TAKEN
@@ -224,8 +224,8 @@ class UploadTrial:
         """The ETag of a copied part; None if the server refused the copy."""
         while True:
             try:
-                return await self._attempts.until_answered(copy)
+                return await self.attempts.until_answered(copy)
             except WriteConflict:
-                await self._attempts.back_off_after_race()
+                await self.attempts.back_off_after_race()
             except (PreconditionFailed, NotFound):
                 return None

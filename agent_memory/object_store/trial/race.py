@@ -17,7 +17,6 @@ from enum import Enum, auto
 from functools import partial
 from typing import Final, NamedTuple
 
-from agent_memory.object_store.cleanup import Cleanup
 from agent_memory.object_store.engine import (
     NoResponse,
     NotFound,
@@ -25,7 +24,7 @@ from agent_memory.object_store.engine import (
     SupportsMultipart,
     WriteConflict,
 )
-from agent_memory.object_store.retry import Attempts
+from agent_memory.object_store.retry import Attempts, Cleanup
 from agent_memory.object_store.trial.results import TrialResult
 from agent_memory.object_store.trial.scratch import ScratchObject, scratch_upload
 from agent_memory.runtime.tasks import gather_or_cancel
@@ -180,31 +179,24 @@ async def _follow(scratch: ScratchObject, racers: Sequence[_Racer]) -> None:
         await scratch.read_etag()
 
 
-def creates() -> RacedChanges:
-    """PUTs with ``If-None-Match: *``."""
-
-    async def changes(scratch: ScratchObject, _: AsyncExitStack) -> Sequence[Change]:
-        return [partial(scratch.put, secrets.token_bytes(8), absent=True) for _ in range(RACERS)]
-
-    return RacedChanges(changes, needs_object=False)
+async def _creates(scratch: ScratchObject, _: AsyncExitStack) -> Sequence[Change]:
+    return [partial(scratch.put, secrets.token_bytes(8), absent=True) for _ in range(RACERS)]
 
 
-def swaps() -> RacedChanges:
-    """PUTs with ``If-Match``."""
-
-    async def changes(scratch: ScratchObject, _: AsyncExitStack) -> Sequence[Change]:
-        return _swaps(scratch, RACERS)
-
-    return RacedChanges(changes)
+async def _swaps(scratch: ScratchObject, _: AsyncExitStack, count: int = RACERS) -> Sequence[Change]:
+    return [partial(scratch.put, secrets.token_bytes(8), if_match=scratch.etag) for _ in range(count)]
 
 
-def deletes() -> RacedChanges:
-    """A DELETE with ``If-Match`` after PUTs with the same one: Ceph RGW lets both through most often in this order."""
+async def _deletes(scratch: ScratchObject, stack: AsyncExitStack) -> Sequence[Change]:
+    return [*await _swaps(scratch, stack, RACERS - 1), partial(scratch.delete, scratch.etag)]
 
-    async def changes(scratch: ScratchObject, _: AsyncExitStack) -> Sequence[Change]:
-        return [*_swaps(scratch, RACERS - 1), partial(scratch.delete, scratch.etag)]
 
-    return RacedChanges(changes)
+CREATES: Final = RacedChanges(_creates, needs_object=False)
+"""PUTs with ``If-None-Match: *``."""
+SWAPS: Final = RacedChanges(_swaps)
+"""PUTs with ``If-Match``."""
+DELETES: Final = RacedChanges(_deletes)
+"""A DELETE with ``If-Match`` after PUTs with the same one: Ceph RGW lets both through most often in this order."""
 
 
 def completions(store: SupportsMultipart, cleanup: Cleanup, attempts: Attempts, *, absent: bool) -> RacedChanges:
@@ -217,7 +209,3 @@ def completions(store: SupportsMultipart, cleanup: Cleanup, attempts: Attempts, 
         return [partial(each.complete, if_match=if_match, absent=absent) for each in uploads]
 
     return RacedChanges(changes, needs_object=not absent)
-
-
-def _swaps(scratch: ScratchObject, count: int) -> list[Change]:
-    return [partial(scratch.put, secrets.token_bytes(8), if_match=scratch.etag) for _ in range(count)]

@@ -10,7 +10,6 @@ from typing import Final
 
 from agent_memory.errors import UnsupportedOperationError
 from agent_memory.key import TEMPORARY_SUFFIX
-from agent_memory.object_store.cleanup import Cleanup
 from agent_memory.object_store.engine import (
     NoResponse,
     NotFound,
@@ -20,7 +19,7 @@ from agent_memory.object_store.engine import (
     SupportsMultipart,
     WriteConflict,
 )
-from agent_memory.object_store.retry import Attempts
+from agent_memory.object_store.retry import Attempts, Cleanup
 from agent_memory.object_store.trial.results import TrialResult
 from agent_memory.object_store.write_log import WRITERS
 

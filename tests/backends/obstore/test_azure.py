@@ -11,7 +11,8 @@ import pytest
 from agent_memory import AgentMemory, BackendNotAvailableError, FileOperationError, ReadError
 from agent_memory.backend import AnyBackend
 from agent_memory.conversation import ConversationMemory, Message
-from agent_memory.object_store import PreconditionFailed, refusal_of
+from agent_memory.object_store.engine import PreconditionFailed
+from agent_memory.object_store.responses import refusal_of
 from agent_memory.registry import open_backend
 from agent_memory.runtime.runners import close_backend
 from agent_memory.testing import BackendContract

@@ -12,7 +12,7 @@ import pytest
 from agent_memory import AgentMemory, FileOperationError, OutcomeUnknownError
 from agent_memory.core.blocking import BlockingStore
 from agent_memory.key import Key
-from agent_memory.object_store import NoResponse
+from agent_memory.object_store.engine import NoResponse
 from agent_memory_obstore import ObstoreBackend
 from agent_memory_obstore._answers import translated
 from tests.object_store.listeners import listening, page

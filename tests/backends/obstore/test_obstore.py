@@ -23,7 +23,8 @@ from agent_memory import (
     ReadError,
     UnsupportedOperationError,
 )
-from agent_memory.object_store import (
+from agent_memory.object_store import Writer
+from agent_memory.object_store.engine import (
     AccessDenied,
     NoResponse,
     NotFound,
@@ -31,7 +32,6 @@ from agent_memory.object_store import (
     PermanentError,
     PreconditionFailed,
     WriteConflict,
-    Writer,
 )
 from agent_memory.runtime.run import Run
 from agent_memory.runtime.runners import run_sync

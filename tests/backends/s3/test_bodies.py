@@ -14,7 +14,7 @@ from agent_memory import FileOperationError, OutcomeUnknownError
 from agent_memory.core.blocking import BlockingStore
 from agent_memory.key import Key
 from agent_memory_s3 import S3Backend
-from agent_memory_s3._bodies import ANSWER_BYTES, ERROR_BYTES
+from agent_memory_s3._replies import ANSWER_BYTES, ERROR_BYTES
 from tests.object_store.listeners import Listener, options, page
 
 BUFFERED = 16 << 20

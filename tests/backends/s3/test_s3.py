@@ -41,7 +41,8 @@ from agent_memory import (
 )
 from agent_memory.backend import Snapshot
 from agent_memory.key import Key
-from agent_memory.object_store import NoResponse, refusal_of
+from agent_memory.object_store.engine import NoResponse
+from agent_memory.object_store.responses import refusal_of
 from agent_memory.object_store.trial import results
 from agent_memory.runtime.run import Run
 from agent_memory.runtime.runners import run_sync

@@ -8,7 +8,7 @@ import pytest
 from botocore.utils import parse_timestamp
 
 from agent_memory import AgentMemory
-from agent_memory_s3._session import moment
+from agent_memory_s3._options import moment
 from tests.object_store.proxy import Proxy
 from tests.support.servers import S3Server
 

@@ -25,7 +25,7 @@ from agent_memory import (
     VersionLimits,
 )
 from agent_memory.backend.helpers import STORE_RECORD
-from agent_memory.core.known_store import FOLLOW_SECONDS
+from agent_memory.core.store_record import FOLLOW_SECONDS
 from agent_memory.runtime.run import step
 from agent_memory_memory import MemoryBackend
 from tests.core.versions.helpers import ON, contents, opened
