@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from codecs import BOM_UTF8
 from collections.abc import Callable
 from itertools import accumulate
 from typing import Any, Final
@@ -34,7 +35,7 @@ def parse_json(
     Raises:
         ValueError: the text is not JSON, or is nested deeper than `MOST_LEVELS`.
     """
-    text = data if isinstance(data, str) else data.decode("utf-8-sig")
+    text = data if isinstance(data, str) else data.removeprefix(BOM_UTF8).decode()  # needs no codec of a file
     require_levels(text)
     return json.loads(text, parse_constant=parse_constant, object_pairs_hook=object_pairs_hook)
 

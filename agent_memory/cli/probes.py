@@ -393,14 +393,16 @@ def tried_in_two_processes(backend: AnyBackend, url: str, options: Mapping[str, 
         scratch.write(_COUNTED, b"0")
         command = [sys.executable, "-P", "-m", __name__]  # without modules of the current directory
         with subprocess.Popen(  # noqa: S603 - this interpreter
-            command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
         ) as other:
             try:
                 assert other.stdin  # noqa: S101
+                assert other.stderr  # noqa: S101
                 other.stdin.write(json.dumps(facts).encode())
                 other.stdin.close()
                 own = _edits_while(other, scratch)
                 failed = other.wait(_OTHER_SECONDS) != 0
+                said = other.stderr.read() if failed else b""
             finally:
                 other.kill()
         counted = int(scratch.read(_COUNTED) or b"0")
@@ -410,7 +412,8 @@ def tried_in_two_processes(backend: AnyBackend, url: str, options: Mapping[str, 
         with suppress(AgentMemoryError):
             scratch.clear()
     if failed:
-        return Sight("failed", "two processes could not be tried: the other one failed")
+        kind = said.rstrip().rpartition(b"\n")[2].partition(b":")[0].decode(errors="replace") or "without a message"
+        return Sight("failed", f"two processes could not be tried: the other one failed: {kind}")
     if lost := own + _EDITS - counted:
         return Sight("no", f"two processes lost {lost} of {own + _EDITS} edits")
     return Sight("yes", f"two processes lost none of {own + _EDITS} edits")

@@ -18,6 +18,8 @@ from mcp.server.transport_security import TransportSecuritySettings
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from agent_memory.mcp_server._disconnects import CancelledByDisconnect
+
 LOOPBACK: Final = ("127.0.0.1", "::1")
 """The addresses that `serve_http` can listen on; they cannot be reached from another host."""
 _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]{16,}=*")
@@ -67,7 +69,7 @@ async def serve_http(
             max_sessions=MAX_SESSIONS,
         )
         config = uvicorn.Config(
-            _WithToken(inner, token),
+            _WithToken(CancelledByDisconnect(inner), token),
             log_config=None,  # the application configures logging
             access_log=False,
             ws="none",

@@ -79,10 +79,10 @@ def mcp_server(
     if not isinstance(versions, bool):
         raise TypeError(f"versions must be True or False, not {versions!r}")
     view = for_tools(AsyncAgentMemory, memory, history, conversation)
-    return _MemoryServer(view, name, actor, _Options(history, conversation, versions))
+    return _MemoryServer(view, name, actor, _ServerOptions(history, conversation, versions))
 
 
-class _Options(NamedTuple):
+class _ServerOptions(NamedTuple):
     history: bool
     conversation: bool
     versions: bool
@@ -95,7 +95,7 @@ class _MemoryServer(MCPServer[Any]):
     list only resources that are registered one by one. Registered tools and resources are served too.
     """
 
-    def __init__(self, memory: AsyncAgentMemory, name: str, actor: str | None, options: _Options) -> None:
+    def __init__(self, memory: AsyncAgentMemory, name: str, actor: str | None, options: _ServerOptions) -> None:
         version = importlib.metadata.version(DISTRIBUTION)
         # The server is not notified of changes by other programs, so it offers no subscriptions.
         super().__init__(name, instructions=INSTRUCTIONS, version=version, log_level="WARNING", subscriptions=False)
@@ -119,10 +119,15 @@ class _MemoryServer(MCPServer[Any]):
         tools = Toolset(self._for(context), self._options.history, self._options.conversation)
         return _answer(await tools.call(name, arguments))
 
+    async def list_resources(self) -> list[Resource]:
+        """The first page of the files, and all registered resources."""
+        files, _ = await self._files_after("")
+        return [*files, *await super().list_resources()]
+
     async def _page(self, _: Any, params: PaginatedRequestParams) -> ListResourcesResult:
         """A page of the files in the order of their paths; the cursor is the last path of the previous page."""
         files, is_last = await self._files_after(params.cursor or "")
-        others = await self.list_resources() if is_last else []
+        others = await super().list_resources() if is_last else []
         return ListResourcesResult(resources=[*files, *others], next_cursor=None if is_last else files[-1].name)
 
     async def _files_after(self, path: str) -> tuple[list[Resource], bool]:
