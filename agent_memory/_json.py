@@ -11,7 +11,8 @@ from typing import Any, Final
 
 MOST_LEVELS: Final = 256
 """The maximum nesting of a JSON text that is parsed, and therefore of one that is stored."""
-_STRING: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
+_ESCAPE: Final = re.compile(r"\\.", re.DOTALL)
+_STRING: Final = re.compile(r'"[^"]*"?')
 _NO_BRACKETS: Final = re.compile(r"[^][{}]+")
 _STEPS: Final = {"[": 1, "{": 1, "]": -1, "}": -1}
 
@@ -44,6 +45,7 @@ def require_levels(text: str) -> None:
     """Require that a JSON text is nested at most `MOST_LEVELS` deep; raises `ValueError`."""
     if text.count("[") + text.count("{") <= MOST_LEVELS:
         return
-    brackets = _NO_BRACKETS.sub("", _STRING.sub("", text))
+    # one pass for each pattern: a pattern of strings with escapes would keep a place of each escape in memory
+    brackets = _NO_BRACKETS.sub("", _STRING.sub("", _ESCAPE.sub("", text)))
     if max(accumulate(map(_STEPS.__getitem__, brackets)), default=0) > MOST_LEVELS:
         raise ValueError(f"nested deeper than {MOST_LEVELS} levels")

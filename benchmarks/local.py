@@ -67,14 +67,14 @@ def our_calls_alone(root: Path) -> Call:
     data = LINE.encode()
 
     def append() -> None:
-        _locks.is_asked_for(tree)
+        _locks.is_exclusive_announced(tree)
         fcntl.flock(tree, fcntl.LOCK_SH | fcntl.LOCK_NB)
         os.stat("agent_memory/bench", dir_fd=top)
         file = below(top, b"agent_memory/bench/log", OPEN_FILE_TO_CHANGE, HOW_SIZE) if below else -1
-        _locks.take_file(file)
+        _locks.lock_file(file)
         os.write(file, data)
         fcntl.flock(tree, fcntl.LOCK_UN)
-        _locks.leave_file(file)
+        _locks.unlock_file(file)
         os.close(file)
 
     return append

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import gc
 import json
+import tracemalloc
 from collections.abc import Iterator
 
 import pytest
 
 from agent_memory import AgentMemory, InvalidContentError
-from agent_memory._json import MOST_LEVELS, parse_json
+from agent_memory._json import MOST_LEVELS, parse_json, require_levels
 from agent_memory.conversation import ConversationMemory, CronJob, Message
 from agent_memory.integrations.toolkit import from_json, to_json
 
@@ -76,6 +77,16 @@ def test_the_bound_is_the_same_for_each_kind_of_bracket(levels: int) -> None:
 def test_brackets_in_texts_and_brackets_side_by_side_are_no_levels(value: object) -> None:
     assert parse_json(json.dumps(value)) == value
     assert parse_json(json.dumps(value, ensure_ascii=False).encode()) == value
+
+
+def test_escapes_cost_no_memory_beside_the_text() -> None:
+    text = '{"a":"' + "\\n" * 1_000_000 + '","b":[' + ",".join(["[1]"] * 300) + "]}"
+    tracemalloc.start()
+    try:
+        require_levels(text)
+        assert tracemalloc.get_traced_memory()[1] < 6 * len(text)
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,6 @@ from agent_memory.errors import AgentMemoryError, AgentMemoryFileNotFoundError, 
 from agent_memory.key import Key
 from agent_memory.key.quoting import field
 from agent_memory.memory import AgentMemory, TreeResult, WriteResult
-from agent_memory.tools._views import occurrences
 
 F = TypeVar("F", bound=Callable[..., Any])
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}\Z")
@@ -292,13 +291,23 @@ def replaced_once(path: str, text: str, old: str, new: str) -> str:
     Raises:
         click.ClickException: there is none, or more than one; the message has their line numbers.
     """
-    places = [match.start() for match in re.finditer(f"(?={re.escape(old)})", text)]  # "aaa" contains "aa" twice
+    places = _places(text, old)
     if not places:
         raise click.ClickException(f"{path!r}: nothing was changed: the text to replace does not occur")
     if len(places) > 1:
-        where = f"{len(places)} times, on line {occurrences(text, old, _MOST_PLACES)}"
+        lines = dict.fromkeys(str(text.count("\n", 0, place) + 1) for place in places[:_MOST_PLACES])
+        where = f"{len(places)} times, on line {', '.join(lines)}{', ...' if len(places) > _MOST_PLACES else ''}"
         raise click.ClickException(f"{path!r}: nothing was changed: the text to replace occurs {where}")
     return text[: places[0]] + new + text[places[0] + len(old) :]
+
+
+def _places(text: str, old: str) -> list[int]:
+    """The positions of a text, with overlaps: ``aaa`` contains ``aa`` twice."""
+    places, at = [], text.find(old)
+    while at >= 0:
+        places.append(at)
+        at = text.find(old, at + 1)
+    return places
 
 
 def _edited_by_hand(memory: AgentMemory, path: str) -> WriteResult | None:

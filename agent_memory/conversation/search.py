@@ -53,6 +53,11 @@ class Matches(list[Match]):
         self.skipped = skipped
 
 
+def _folded(text: str) -> str:
+    """Replace the sigma of a word's end: in a line, the letter of an escape may stand beside the word."""
+    return text.replace("\u03c2", "\u03c3")
+
+
 class HistorySearch:
     """One search of a history.
 
@@ -74,7 +79,7 @@ class HistorySearch:
         is_cut: bool = False,
     ) -> None:
         self._query = query.lower()
-        self._literal = max(_ESCAPED.split(self._query), key=len)
+        self._literal = _folded(max(_ESCAPED.split(self._query), key=len))
         self._since = since
         self._max_results = max_results
         self._skip = skip
@@ -88,6 +93,8 @@ class HistorySearch:
         """The matches; pass this method to `agent_memory.AgentMemory.scan`."""
         self._matches, self._awaits_after, self._to_skip, self._last = [], False, self._skip, b""
         skipped = Skipped()
+        if not self._query:  # it would be in every message
+            return Matches()
         async for lines in forwards(reader):
             if lines.too_long:
                 skipped.add(lines.too_long)
@@ -124,7 +131,7 @@ class HistorySearch:
 
     def _could_match(self, line: str) -> bool:
         """Whether a message can match: its line has the query's longest part without escapes, or escapes by number."""
-        return self._literal in line.lower() or "\\u" in line
+        return self._literal in _folded(line.lower()) or "\\u" in line
 
     def _is_full(self) -> bool:
         return len(self._matches) >= self._max_results

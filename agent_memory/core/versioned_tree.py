@@ -1,13 +1,13 @@
-"""`VersionedTree`: the calls of a tree that read, restore and erase earlier versions of its files; `undo` uses them."""
+"""`VersionedTree`: the calls of a tree that read, restore and erase earlier versions of its files."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar, cast
+from typing import Final, TypeVar
 
-from agent_memory.backend import ABSENT, Backend, ETag, WriteWhen
+from agent_memory.backend import Backend, WriteWhen
 from agent_memory.core import flows, part_flows, tree_flows
 from agent_memory.core.flows import Effect
 from agent_memory.core.operation import Call, Flow, Scope
@@ -22,33 +22,22 @@ from agent_memory.core.versions.settings import VersionLimits, checked_limits, r
 from agent_memory.core.versions.states import FileVersion, StoredRecord, current_file
 from agent_memory.core.versions.store import VersionedStore
 from agent_memory.core.versions.undo import (
-    Left,
     Range,
     RecordedAppends,
     Selection,
-    Step,
-    Undone,
-    UndoResult,
     without_ranges,
 )
 from agent_memory.core.versions.undo_file import UndoContext
-from agent_memory.core.versions.undo_plan import CHANGED_MEANWHILE, Plan
+from agent_memory.core.versions.undo_plan import Plan
 from agent_memory.errors import (
     AgentMemoryError,
     AgentMemoryFileNotFoundError,
-    ConflictError,
-    FileAlreadyExistsError,
     FileTooLargeError,
-    OutcomeUnknownError,
-    UnsupportedOperationError,
     without_top,
 )
 from agent_memory.hookspecs import OperationKind
 from agent_memory.key import Key, is_at_or_below
 from agent_memory.runtime.run import Run
-
-if TYPE_CHECKING:
-    from agent_memory.core.tree import Tree
 
 _ARCHIVE_NOTHING: Final = frozenset({"append", "create", "copy"})
 """The operations that end no state, so no version expires after them."""
@@ -242,66 +231,3 @@ async def _erase_all(store: Backend, run: Run, c: Call) -> None:
     """Erase all versions of the agent, if its whole tree is forgotten."""
     if not c.key.path:
         await tree_flows.forget(store, run, records_of(c.agent))
-
-
-async def undo(
-    tree: Tree, run: Run, selection: Selection, appends: RecordedAppends | None, dry_run: bool
-) -> UndoResult:
-    """Undo the selected operations; see `agent_memory.memory.FileVersions.undo`."""
-    if tree.once is not None:
-        raise UnsupportedOperationError("undo takes no idempotency key: call it on the memory itself")
-    plan = await tree.plan_undo(run, selection, appends)
-    if plan is None:
-        return UndoResult((), ())
-    done: list[Undone] = []
-    left = [replace(each, path=without_top(each.path, tree.top.path)) for each in plan.left]
-    stopped = set[str]()
-    made: dict[str, ETag | None] = {}
-    for step in plan.steps:
-        step = _after(step.below(tree.top.path), made)
-        path = step.undone.path
-        reason = None if dry_run or path in stopped else await _reason_to_leave(tree, run, step, made)
-        if reason:
-            stopped.add(path)
-            left.append(Left(path, reason))
-        elif path not in stopped:
-            done.append(step.undone)
-    return UndoResult(tuple(done), tuple(left))
-
-
-def _after(step: Step, made: Mapping[str, ETag | None]) -> Step:
-    """Return a step with the etag that an earlier step of this undo gave the file."""
-    path = step.undone.path
-    return step._replace(etag=made[path], state=None) if path in made else step
-
-
-async def _reason_to_leave(tree: Tree, run: Run, step: Step, made: dict[str, ETag | None]) -> str | None:
-    """Make a step, and note the new etag of the file; return the reason if the step was not made."""
-    try:
-        made[step.undone.path] = await _make(replace(tree, required_state=step.state), run, step)
-    except (ConflictError, AgentMemoryFileNotFoundError):
-        return CHANGED_MEANWHILE
-    except FileAlreadyExistsError:
-        return CHANGED_MEANWHILE if step.undone.new_path is None else f"{step.undone.new_path!r} is taken"
-    except OutcomeUnknownError:
-        return "it is unknown whether this step was made"
-    except AgentMemoryError as error:
-        return f"refused: {error.args[0]}"
-    return None
-
-
-async def _make(tree: Tree, run: Run, step: Step) -> ETag | None:
-    undone = step.undone
-    path, action, new_path = undone.path, undone.action, undone.new_path
-    if action == "restore":
-        result = await tree.restore(run, new_path or path, undone.version or "", step.etag or ABSENT, step.cut, path)
-        return None if new_path else result.etag
-    etag = cast(ETag, step.etag)  # the other steps are those of a current file
-    if action == "rename":
-        await tree.rename(run, path, new_path or "", etag)
-        return None
-    if action == "delete":
-        await tree.delete(run, path, etag)
-        return None
-    edited = await tree.edit(run, path, lambda _key, data: without_ranges(data, step.cut), when=etag)
-    return edited.etag

@@ -145,7 +145,8 @@ class PendingFile(Uncopied, io.BufferedIOBase):
     def close(self) -> None:
         if not self.closed:
             super().close()
-            self._save(self._buffer.getvalue())
+            content, self._buffer = self._buffer.getvalue(), io.BytesIO()  # the closed file keeps no content
+            self._save(content)
 
     def discard(self) -> None:
         """Close the file and discard the written data."""

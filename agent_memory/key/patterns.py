@@ -26,7 +26,7 @@ MAX_PATTERN: Final = 1000
 _WILDCARD: Final = re.compile(r"\*|\?|\[(?:![^/]|[^!/])[^\]/]*\]")
 _SHORT: Final = "q"
 # Not in device names, no hexadecimal digits, and no accent combines with them.
-_LETTERS: Final = "q\u00fe\u00f0\u0111\u0127\u014b"
+_LETTERS: Final = "\u00feq\u00f0\u0111\u0127\u014b"
 _OTHER_LETTERS: Final = "".join(map(chr, range(0x4E00, 0x5200)))  # more than a pattern can contain
 _TOO_LONG: Final = frozenset({"too-long", "too-deep", "segment-too-long"})
 _SHOWN: Final = 80

@@ -160,12 +160,17 @@ async def _lines(descriptor: int, most: int) -> AsyncIterator[bytes]:
         *ends, rest = block.split(b"\n")
         for end in ends:
             line += end[: most + 1 - len(line)]
-            if line and not line.isspace():
+            if _is_sent(line, most):
                 yield bytes(line)
             line = bytearray()
         line += rest[: most + 1 - len(line)]
-    if line and not line.isspace():
+    if _is_sent(line, most):
         yield bytes(line)
+
+
+def _is_sent(line: bytearray, most: int) -> bool:
+    """Whether a line must be answered: it is not blank, or it is too long to know."""
+    return len(line) > most or bool(line.strip())
 
 
 async def _read(descriptor: int) -> bytes:

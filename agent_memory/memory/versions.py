@@ -14,7 +14,7 @@ from agent_memory.backend import PRESENT
 from agent_memory.core.precondition import SourceCondition, state_of_source
 from agent_memory.core.results import WriteResult
 from agent_memory.core.tree import Tree
-from agent_memory.core.versioned_tree import undo
+from agent_memory.core.undoing import undo
 from agent_memory.core.versions.redact import RedactResult
 from agent_memory.core.versions.settings import VersionLimits
 from agent_memory.core.versions.states import FileVersion

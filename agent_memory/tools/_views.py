@@ -76,7 +76,7 @@ def replaced(text: str, old: str, new: str, path: str, strings: Strings) -> tupl
     if at < 0:
         raise ToolRefusal(strings.absent.format(old_str=echo, path=path))
     if text.find(old, at + 1) >= 0:
-        raise ToolRefusal(strings.duplicate.format(old_str=echo, lines=occurrences(text, old)))
+        raise ToolRefusal(strings.duplicate.format(old_str=echo, lines=_occurrences(text, old)))
     return text[:at] + new + text[at + len(old) :], at
 
 
@@ -95,7 +95,7 @@ def inserted(text: str, line: int, addition: str, strings: Strings) -> str:
     return "\n".join(lines) + "\n"
 
 
-def occurrences(text: str, part: str, most: int = 100) -> str:
+def _occurrences(text: str, part: str, most: int = 100) -> str:
     """The line numbers of the first ``most`` occurrences of a part; overlapping occurrences count."""
     found: list[str] = []
     line, seen = 1, 0

@@ -29,7 +29,6 @@ MAX_RESULTS: Final = 200
 MAX_CONTEXT: Final = 10
 RESULTS: Final = 50
 """The default number of matches."""
-_LONGEST_GLOB = 1000  # characters; paths are shorter, and a pattern of 50 MB takes minutes to compile
 _LONGEST_NUMBER = 18
 _NAMED = 3
 """The most files that an answer names as left out."""

@@ -288,7 +288,7 @@ def refuse_other_names(directory: int, file: int) -> None:
     """Raise unless all other names of an open file are temporary names beside it; these are removed.
 
     Another name may be outside the root. A writer that was killed after it gave the file its name leaves a temporary
-    name; see `_files.StagedFile.create`.
+    name; see `_staged.StagedFile.create`.
     """
     found = os.fstat(file)
     if found.st_nlink - _removed_temporaries(directory, found) > 1:

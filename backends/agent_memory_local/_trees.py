@@ -56,7 +56,7 @@ class DirectoryTree(Uncopied):
 
     Raises:
         AgentMemoryFileNotFoundError: the tree has no directory yet.
-        Failed: the lock was held until the deadline, by default `agent_memory.backend.DEFAULT_SECONDS`.
+        Failed: the lock was held until the deadline, by default 60 seconds.
         StalePath: the directory was removed or replaced after it was opened.
     """
 

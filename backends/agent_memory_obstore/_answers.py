@@ -108,7 +108,7 @@ def translated(
     has_directories: bool = False,
     store: str = "S3",
 ) -> Exception | None:
-    """Translate an exception of a request to one of `agent_memory.object_store`.
+    """Translate an exception of a request to one of `agent_memory.object_store.engine`.
 
     None for an exception that is not obstore's: a programming error. ``reads``: the request changes nothing. See
     `agent_memory.object_store.responses.refusal_of` for the other arguments.

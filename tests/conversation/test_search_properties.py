@@ -41,6 +41,8 @@ def answered(data: bytes, arguments: dict[str, object]) -> ToolResult:
 @example((line("\u212a"), "k"), None, 1, 1)
 @example((line("\u0130"), "\u0307"), None, 1, 1)
 @example((line("a\u03a3"), "\u03c2"), None, 1, 1)
+@example((line("Formula:\n\u03a3 x"), "\u03a3 x"), None, 1, 1)
+@example((line("\u03a3\n"), "\u03c3"), None, 1, 1)
 @example((line("k").replace(b"k", b"\\u004B"), "K"), None, 1, 1)
 @example((line("a/b").replace(b"/", b"\\/"), "A/B"), None, 1, 1)
 @example((line("\ud83d\ude00"), "\U0001f600"), None, 1, 1)

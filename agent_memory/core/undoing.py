@@ -1,0 +1,85 @@
+"""Makes the steps of an undo: each is an operation of its own, with its hooks, on the state that the plan is for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import cast
+
+from agent_memory.backend import ABSENT, ETag
+from agent_memory.core.tree import Tree
+from agent_memory.core.versions.undo import Left, RecordedAppends, Selection, Step, Undone, UndoResult, without_ranges
+from agent_memory.core.versions.undo_plan import CHANGED_MEANWHILE
+from agent_memory.errors import (
+    AgentMemoryError,
+    AgentMemoryFileNotFoundError,
+    ConflictError,
+    FileAlreadyExistsError,
+    OutcomeUnknownError,
+    UnsupportedOperationError,
+    without_top,
+)
+from agent_memory.runtime.run import Run
+
+
+async def undo(
+    tree: Tree, run: Run, selection: Selection, appends: RecordedAppends | None, dry_run: bool
+) -> UndoResult:
+    """Undo the selected operations; see `agent_memory.memory.FileVersions.undo`."""
+    if tree.once is not None:
+        raise UnsupportedOperationError("undo takes no idempotency key: call it on the memory itself")
+    plan = await tree.plan_undo(run, selection, appends)
+    if plan is None:
+        return UndoResult((), ())
+    done: list[Undone] = []
+    left = [replace(each, path=without_top(each.path, tree.top.path)) for each in plan.left]
+    stopped = set[str]()
+    made: dict[str, ETag | None] = {}
+    for step in plan.steps:
+        step = _after(step.below(tree.top.path), made)
+        path = step.undone.path
+        reason = None if dry_run or path in stopped else await _reason_to_leave(tree, run, step, made)
+        if reason:
+            stopped.add(path)
+            left.append(Left(path, reason))
+        elif path not in stopped:
+            done.append(step.undone)
+    return UndoResult(tuple(done), tuple(left))
+
+
+def _after(step: Step, made: Mapping[str, ETag | None]) -> Step:
+    """Return a step with the etag that an earlier step of this undo gave the file."""
+    path = step.undone.path
+    return step._replace(etag=made[path], state=None) if path in made else step
+
+
+async def _reason_to_leave(tree: Tree, run: Run, step: Step, made: dict[str, ETag | None]) -> str | None:
+    """Make a step, and note the new etag of the file; return the reason if the step was not made."""
+    try:
+        made[step.undone.path] = await _make(replace(tree, required_state=step.state), run, step)
+    except (ConflictError, AgentMemoryFileNotFoundError):
+        return CHANGED_MEANWHILE
+    except FileAlreadyExistsError:
+        return CHANGED_MEANWHILE if step.undone.new_path is None else f"{step.undone.new_path!r} is taken"
+    except OutcomeUnknownError:
+        return "it is unknown whether this step was made"
+    except AgentMemoryError as error:
+        return f"refused: {error.args[0]}"
+    return None
+
+
+async def _make(tree: Tree, run: Run, step: Step) -> ETag | None:
+    undone = step.undone
+    path, action, new_path = undone.path, undone.action, undone.new_path
+    if action == "restore":
+        result = await tree.restore(run, new_path or path, undone.version or "", step.etag or ABSENT, step.cut, path)
+        return None if new_path else result.etag
+    etag = cast(ETag, step.etag)  # the other steps are those of a current file
+    if action == "rename":
+        await tree.rename(run, path, new_path or "", etag)
+        return None
+    if action == "delete":
+        await tree.delete(run, path, etag)
+        return None
+    edited = await tree.edit(run, path, lambda _key, data: without_ranges(data, step.cut), when=etag)
+    return edited.etag
