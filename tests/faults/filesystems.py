@@ -9,6 +9,7 @@ import os
 import shutil
 import struct
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ _FLUSH_JOURNAL, _FLUSH_NOTHING = 1, 2
 _MAKE = {"ext4": ["mkfs.ext4", "-q", "-m", "0"], "XFS": ["mkfs.xfs", "-q"]}
 # No automatic journal commit during a test, so that every run loses the same data.
 _OPTIONS = {"ext4": "loop,commit=600", "XFS": "loop"}
+_PATIENCE = 120.0
 KINDS = ("ext4", "XFS", "tmpfs")
 
 
@@ -47,8 +49,23 @@ class Filesystem:
             _run("mount", "-t", self.kind.lower(), "-o", _OPTIONS[self.kind], self.image, self.top)
 
     def unmount(self) -> None:
-        """Unmount it and give the loop device back."""
+        """Unmount it and give the loop device back.
+
+        A mount namespace that another test made meanwhile has a copy of the mount: until it ends, the filesystem stays
+        as it is, and a new mount would be of the same, switched-off one.
+        """
         _run("umount", self.top)
+        end = time.monotonic() + _PATIENCE
+        while self._is_attached() and time.monotonic() < end:
+            time.sleep(0.02)
+
+    def _is_attached(self) -> bool:
+        files = Path("/sys/block").glob("loop*/loop/backing_file")
+        for file in files:
+            with suppress(OSError):  # the device was given back meanwhile
+                if file.read_text().strip() == str(self.image):
+                    return True
+        return False
 
     def sync(self) -> None:
         """Write everything to the disk."""
