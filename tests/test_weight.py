@@ -15,7 +15,7 @@ weights: Callable[[Path], dict[str, int]] = _SCRIPT["weights"]
 
 # Raise this on purpose: the greatest number of each, and the reason for more in the commit.
 BOUNDS = {
-    "code lines": 28_400,
+    "code lines": 28_450,
     "names of AgentMemory": 31,
     "parameters of AgentMemory": 61,
     "names of the room versions": 22,
@@ -23,8 +23,8 @@ BOUNDS = {
     "exports of agent_memory.backend": 31,
     "hooks": 7,
     "commands": 36,
-    "modules": 235,
-    "modules with one importer": 57,
+    "modules": 237,
+    "modules with one importer": 60,
     "words of docs": 100_700,
 }
 
