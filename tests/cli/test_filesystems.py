@@ -73,7 +73,7 @@ def test_edits_that_are_lost_between_two_processes_break_the_promise(
 
     monkeypatch.setattr(ScratchTree, "add_one", blind)  # in this process only
     sights = [tried_in_two_processes(LocalBackend(tmp_path), str(tmp_path), {}) for _ in range(3)]
-    assert {sight.seen for sight in sights} == {"no"}
+    assert {sight.seen for sight in sights} == {"no"}, sights
 
 
 def test_a_second_process_that_fails_says_nothing_about_the_promise(tmp_path: Path) -> None:
