@@ -89,11 +89,16 @@ async def rename(store: Backend, run: Run, source: Key, target: Key, when: ReadW
     except AgentMemoryFileNotFoundError:
         if when is not ANY:
             raise
-        if moves_trees(store):
-            files: int | None = await run.call(cast(Any, store.move_tree), source, target)
-            if files is not None:
-                return Effect(files=files)
+        files = await _moved_in_one_step(store, run, source, target)
+        if files is not None:
+            return Effect(files=files)
     return await _transfer_tree(store, run, source, target, _rename_file)
+
+
+async def _moved_in_one_step(store: Backend, run: Run, source: Key, target: Key) -> int | None:
+    if not moves_trees(store):
+        return None
+    return await run.call(cast("Callable[[Key, Key], Awaitable[int | None]]", store.move_tree), source, target)
 
 
 async def delete_tree(store: Backend, run: Run, prefix: Key, missing_ok: bool) -> Effect:
@@ -223,11 +228,9 @@ async def _copy(
 
 
 async def _rename_file(store: Backend, run: Run, source: Key, target: Key, when: ReadWhen = ANY) -> Effect:
-    if moves_files(store):
-        condition = () if when is ANY else (when,)
-        size: int | None = await run.call(cast(Any, store.move_file), source, target, *condition)
-        if size is not None:
-            return Effect(size=size, files=1)
+    size = await _file_moved_in_one_step(store, run, source, target, when)
+    if size is not None:
+        return Effect(size=size, files=1)
     await _refuse_without_conditional_delete(store, run, source)
     effect, copied = await _copy(store, run, source, target, when)
     etag = cast(ETag, effect.etag)
@@ -242,6 +245,13 @@ async def _rename_file(store: Backend, run: Run, source: Key, target: Key, when:
         raise ConflictError("the file changed during the rename; it stays at its old name", path=source.path) from error
     effect.before_sha256 = effect.sha256
     return effect
+
+
+async def _file_moved_in_one_step(store: Backend, run: Run, source: Key, target: Key, when: ReadWhen) -> int | None:
+    if not moves_files(store):
+        return None
+    move = cast("Callable[..., Awaitable[int | None]]", store.move_file)
+    return await run.call(move, source, target, *(() if when is ANY else (when,)))
 
 
 async def _refuse_without_conditional_delete(store: Backend, run: Run, source: Key) -> None:

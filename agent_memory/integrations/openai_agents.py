@@ -61,8 +61,9 @@ class AgentMemorySession(Session):
         """
         limit = SessionSettings().resolve(self.session_settings).limit if limit is None else limit
         try:
-            found = await records(self._memory, self._path, _item, limit)
-            items = Records[TResponseInputItem]() if found is None else found
+            items: Records[TResponseInputItem] | None = await records(self._memory, self._path, _item, limit)
+            if items is None:
+                items = Records[TResponseInputItem]()
         except ConflictError:  # another caller removed items during the scan: read one state of the file in one step
             items = await self._read(limit)
         if items.damaged:
