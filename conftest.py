@@ -34,6 +34,7 @@ from tests.faults.building import NO_COMPILER
 from tests.support import sizes
 from tests.support.ceph import cluster
 from tests.support.places import Place, in_a_versioned_bucket, on_disk
+from tests.support.progress import report_quietly
 from tests.support.scopes import scope_of
 from tests.support.servers import KEY, ROOTS, SECRET, Root, S3Server, free_port
 
@@ -55,6 +56,8 @@ _SLOW = (
     "tests/testing/",
 )
 """The files and folders that --fast leaves out, besides the tests that need a server."""
+_ECOSYSTEM = ("tests/integrations/test_dataframes.py", "tests/other_filesystems/")
+"""The files and folders that need the extra `ecosystem`; single tests of other files have the marker `ecosystem`."""
 _OF_BACKENDS = ("tests/backends/", "tests/object_store/")
 _is_fast = False
 _stderr = 2
@@ -62,6 +65,7 @@ _stderr = 2
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="also run the long tests")
+    parser.addoption("--ecosystem", action="store_true", help="run only the tests that need the extra `ecosystem`")
     parser.addoption("--fast", action="store_true", help="run only quick tests that start no server: scripts/check")
     parser.addoption(
         "--s3-faults-page", metavar="FILE", help="write what the run of tests/object_store found to a page"
@@ -70,10 +74,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--faults-page", metavar="FILE", help="write what the run of tests/faults found to a page")
 
 
+@pytest.hookimpl(trylast=True)  # after the terminal's reporter
 def pytest_configure(config: pytest.Config) -> None:
     global _is_fast, _stderr
     _is_fast = config.getoption("--fast")
     _stderr = os.dup(2)  # before pytest captures it
+    report_quietly(config)
     settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.load_profile("any machine")
     sizes.is_long = config.getoption("--long")
@@ -103,18 +109,25 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    path = collection_path.relative_to(config.rootpath).as_posix() if _is_fast else ""
-    return True if f"{path}/".startswith(_SLOW) or path in _SLOW else None
+    path = collection_path.relative_to(config.rootpath).as_posix()
+    left_out: tuple[str, ...] = _SLOW if _is_fast else ()
+    if not config.getoption("--ecosystem"):
+        left_out += _ECOSYSTEM
+    return True if f"{path}/".startswith(left_out) or path in left_out else None
 
 
 @pytest.hookimpl(trylast=True)  # after -k
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("--long"):
-        return
-    seen: set[str] = set()
-    long = {item for item in items if item.get_closest_marker("long") or _is_again_on_s3(item, seen)}
-    config.hook.pytest_deselected(items=[*long])
-    items[:] = [item for item in items if item not in long]
+    left_out = {item for item in items if _is_of_ecosystem(item) != config.getoption("--ecosystem")}
+    if not config.getoption("--long"):
+        seen: set[str] = set()
+        left_out |= {item for item in items if item.get_closest_marker("long") or _is_again_on_s3(item, seen)}
+    config.hook.pytest_deselected(items=[*left_out])
+    items[:] = [item for item in items if item not in left_out]
+
+
+def _is_of_ecosystem(item: pytest.Item) -> bool:
+    return item.nodeid.startswith(_ECOSYSTEM) or item.get_closest_marker("ecosystem") is not None
 
 
 def _is_again_on_s3(item: pytest.Item, seen: set[str]) -> bool:

@@ -10,76 +10,30 @@ import os
 import pickle
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import fsspec
-import numpy as np
-import pandas as pd
-import polars as pl
-import pyarrow as pa
 import pytest
-import zarr
-from pyarrow import dataset
-from pyarrow.fs import FSSpecHandler, PyFileSystem
 from upath import UPath
-from zarr.storage import FsspecStore
 
 from agent_memory import AgentMemory, AgentMemoryService, BackendNotAvailableError, OperationDenied, PathTraversalError
-from agent_memory.audit import log_at, records
-from agent_memory.audit.record import facts_of
+from agent_memory.audit import records
 from agent_memory.integrations.fsspec import AgentMemoryURLFileSystem
 from agent_memory.integrations.upath import AgentMemoryPath
+from tests.integrations.conftest import URL_AGENT
 from tests.support.servers import S3Server
 
+pytestmark = pytest.mark.usefixtures("_fresh")
 Options = dict[str, Any]
 open_url: Any = fsspec.open
-AGENT = "agent-1"
-
-
-@pytest.fixture(autouse=True)
-def _fresh() -> Iterator[None]:
-    yield
-    AgentMemoryURLFileSystem.clear_instance_cache()
+AGENT = URL_AGENT
 
 
 on_disk_or_both = pytest.mark.parametrize(
     "options", ["local", pytest.param("ministack", marks=pytest.mark.long)], indirect=True
 )
-
-
-@pytest.fixture(params=["local", "ministack"])
-def options(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Options:
-    """Storage options of an agent's memory with an audit log; credentials come from the environment."""
-    plugins = {"audit": {"target": str(tmp_path / "audit.jsonl")}}
-    if request.param == "local":
-        return {"root": str(tmp_path / "root"), "agent": AGENT, "plugins": plugins}
-    server: S3Server = request.getfixturevalue("ministack")
-    given = dict(server.options)
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", str(given.pop("key")))
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", str(given.pop("secret")))
-    return {"root": server.new_url(), "agent": AGENT, "plugins": plugins, "root_options": given}
-
-
-@pytest.fixture
-def seen(options: Options) -> Callable[[], set[tuple[str, str]]]:
-    """The kinds and paths of all operations in the audit log."""
-
-    def look() -> set[tuple[str, str]]:
-        fsspec.filesystem("agentmemory", **options).close()
-        AgentMemoryURLFileSystem.clear_instance_cache()
-        location = log_at(Path(options["plugins"]["audit"]["target"]))
-        lines = b"".join(block for part in location.parts() for block in location.blocks(part)).splitlines()
-        facts = [facts_of(line) for line in lines]
-        assert {each["agent"] for each in facts if each["event"] == "operation"} <= {AGENT}
-        return {(str(each["operation"]), str(each["path"])) for each in facts if each["event"] == "operation"}
-
-    return look
-
-
-FRAME = pd.DataFrame({"x": [1, 2, 3], "name": ["a", "b", "é"]})
 
 
 def test_fsspec_opens_a_url(options: Options, seen: Callable[[], set[tuple[str, str]]]) -> None:
@@ -89,57 +43,6 @@ def test_fsspec_opens_a_url(options: Options, seen: Callable[[], set[tuple[str, 
         assert file.read() == b"learnt\n"
     assert fsspec.filesystem("agentmemory", **options).ls("notes", detail=False) == ["notes/today.md"]
     assert {("write", "notes/today.md"), ("read", "notes/today.md"), ("list", "notes")} <= seen()
-
-
-def test_pandas_reads_and_writes_by_url(options: Options, seen: Callable[[], set[tuple[str, str]]]) -> None:
-    FRAME.to_csv("agentmemory://d/points.csv", index=False, storage_options=options)
-    FRAME.to_parquet("agentmemory://d/points.parquet", storage_options=options)
-    FRAME.to_json("agentmemory://d/points.jsonl", orient="records", lines=True, storage_options=options)
-    for found in (
-        pd.read_csv("agentmemory://d/points.csv", storage_options=options),
-        pd.read_parquet("agentmemory://d/points.parquet", storage_options=options),
-        pd.read_json("agentmemory://d/points.jsonl", lines=True, storage_options=options),
-    ):
-        pd.testing.assert_frame_equal(found, FRAME, check_dtype=False)
-    assert {("write", "d/points.csv"), ("read", "d/points.parquet")} <= seen()
-
-
-def test_pyarrow_reads_and_writes_a_dataset(options: Options, seen: Callable[[], set[tuple[str, str]]]) -> None:
-    files = PyFileSystem(FSSpecHandler(fsspec.filesystem("agentmemory", **options)))
-    table = pa.table({"x": [1, 2, 3], "part": ["a", "a", "b"]})
-    dataset.write_dataset(table, "set", filesystem=files, format="parquet", partitioning=["part"])
-    found = dataset.dataset("set", filesystem=files, format="parquet", partitioning=["part"]).to_table()
-    assert sorted(found.column("x").to_pylist()) == [1, 2, 3]
-    assert {("write", "set/a/part-0.parquet"), ("read", "set/b/part-0.parquet")} <= seen()
-
-
-def test_polars_reads_and_writes_files_that_fsspec_opens(
-    options: Options, seen: Callable[[], set[tuple[str, str]]]
-) -> None:
-    frame = pl.DataFrame({"x": [1, 2, 3]})
-    with open_url("agentmemory://d/points.parquet", "wb", **options) as file:
-        frame.write_parquet(file)
-    with open_url("agentmemory://d/points.parquet", **options) as file:
-        assert pl.read_parquet(file).equals(frame)
-    assert {("write", "d/points.parquet"), ("read", "d/points.parquet")} <= seen()
-
-
-def test_duckdb_reads_and_writes_by_url(options: Options, seen: Callable[[], set[tuple[str, str]]]) -> None:
-    with duckdb.connect() as database:
-        database.register_filesystem(fsspec.filesystem("agentmemory", **options))
-        database.sql("copy (select 42 as x union all select 43) to 'agentmemory://d/points.csv'")
-        found = database.sql("select sum(x) from read_csv('agentmemory://d/*.csv')").fetchall()
-        assert found == [(85,)]
-    assert {("write", "d/points.csv"), ("read", "d/points.csv")} <= seen()
-
-
-def test_zarr_keeps_arrays(options: Options, seen: Callable[[], set[tuple[str, str]]]) -> None:
-    store = FsspecStore.from_url("agentmemory://arrays/one", storage_options=options)
-    array = zarr.create_array(store, shape=(4, 4), chunks=(2, 2), dtype="i4")
-    array[:] = np.arange(16).reshape(4, 4)
-    again = FsspecStore.from_url("agentmemory://arrays/one", storage_options=options, read_only=True)
-    assert zarr.open_array(again)[:].sum() == 120  # type: ignore[union-attr]
-    assert ("write", "arrays/one/zarr.json") in seen()
 
 
 def test_a_upath_is_a_path_in_the_memory(options: Options, seen: Callable[[], set[tuple[str, str]]]) -> None:
@@ -176,23 +79,6 @@ def test_a_filesystem_is_sent_to_another_process(options: Options, seen: Callabl
     process.join()
     assert fs.exists(f"from-{process.pid}.md")
     assert ("write", f"from-{process.pid}.md") in seen()
-
-
-@pytest.mark.long
-@on_disk_or_both
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # dask's own, in other processes
-def test_dask_reads_and_writes_in_two_worker_processes(
-    options: Options, seen: Callable[[], set[tuple[str, str]]]
-) -> None:
-    import dask.config
-    import dask.dataframe as dd
-
-    with dask.config.set(scheduler="processes", num_workers=2):
-        frame = dd.from_pandas(FRAME, npartitions=3)  # type: ignore[no-untyped-call]
-        frame.to_csv("agentmemory://parts/*.csv", index=False, storage_options=options)
-        found = dd.read_csv("agentmemory://parts/*.csv", storage_options=options).compute()
-    assert sorted(found["x"]) == [1, 2, 3]
-    assert {("write", f"parts/{number}.csv") for number in range(3)} <= seen()
 
 
 # Identity.

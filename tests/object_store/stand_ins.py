@@ -49,6 +49,10 @@ def _metadata_dropped(proxy: Proxy) -> None:
     proxy.ignores = {f"x-amz-meta-agent-memory-{name}" for name in ("writers", "origin", "former-names")}
 
 
+def _conditions_ignored(proxy: Proxy) -> None:
+    proxy.ignores = {"if-match", "if-none-match"}
+
+
 def _framed(proxy: Proxy) -> None:
     proxy.framed = True
 
@@ -60,6 +64,7 @@ STAND_INS: dict[str, Callable[[Proxy], None]] = {
     "delete in two steps": _treats("in two steps", "delete"),
     "uploads in two steps": _treats("in two steps", "complete"),
     "If-Match ignored on a missing key": _treats("ignored if missing", "swap", "complete"),
+    "conditions ignored": _conditions_ignored,
     "one write a second": _one_write_a_second,
     "versions ignored": _versions_ignored,
     "framing stored as content": _framed,

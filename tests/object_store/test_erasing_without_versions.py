@@ -264,6 +264,7 @@ def test_the_log_and_the_audit_log_tell_that_no_versions_were_searched(
     assert [" versions_searched=False " in each.getMessage() for each in caplog.records] == [False, True]
 
 
+@pytest.mark.ecosystem
 def test_rclone_has_no_versions(rclone: S3Server) -> None:
     url, options = rclone.new_url(), rclone.for_one_writer().options
     with AgentMemoryService(url, storage_options=options) as service:

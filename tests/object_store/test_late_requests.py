@@ -371,8 +371,8 @@ def test_an_engine_without_conditional_deletes_copies_back_and_forth(ministack: 
         assert memory.read("a") == TEXT
 
 
-def test_a_single_writer_writes_the_same_bytes_again_and_renames_back(rclone: S3Server) -> None:
-    server = rclone.for_one_writer()
+def test_a_single_writer_writes_the_same_bytes_again_and_renames_back(stand_in: Callable[[str], S3Server]) -> None:
+    server = stand_in("conditions ignored").for_one_writer()
     with AgentMemory.open(server.new_url(), storage_options=server.options) as memory:
         for _ in range(3):
             memory.write("a", TEXT)

@@ -46,7 +46,8 @@ def printed(program: str, *arguments: str) -> list[str]:
 
 @pytest.mark.parametrize("patches", ["", "thread=False", "select=False", "thread=False, select=False, queue=False"])
 @pytest.mark.parametrize(("url", "options"), [
-    ("s3://bucket", {}), ("s3://bucket", {"engine": "obstore"}), ("az://container", {"account_name": "a"}),
+    ("s3://bucket", {}), ("s3://bucket", {"engine": "obstore"}),
+    pytest.param("az://container", {"account_name": "a"}, marks=pytest.mark.ecosystem),
 ])  # fmt: skip
 def test_a_storage_with_an_io_loop_is_refused_with_advice(url: str, options: dict[str, str], patches: str) -> None:
     told = printed(_PROGRAM.format(patches=patches, options=options), url)

@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
@@ -119,12 +120,13 @@ def test_one_process_stays_one_writer_after_many_opens(ministack: S3Server) -> N
 
 @pytest.mark.parametrize("variable", ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_CONFIG_FILE"])
 def test_a_server_other_than_aws_is_tested_for_every_way_to_configure_it(
-    variable: str, rclone: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    variable: str, stand_in: Callable[[str], S3Server], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    (tmp_path / "config").write_text(f"[default]\nendpoint_url = {rclone.endpoint}\n")
-    monkeypatch.setenv(variable, str(tmp_path / "config") if variable == "AWS_CONFIG_FILE" else rclone.endpoint)
-    options = {name: value for name, value in rclone.options.items() if name != "endpoint_url"}
-    with AgentMemory.open(rclone.new_url(), storage_options=options) as memory:
+    server = stand_in("conditions ignored")
+    (tmp_path / "config").write_text(f"[default]\nendpoint_url = {server.endpoint}\n")
+    monkeypatch.setenv(variable, str(tmp_path / "config") if variable == "AWS_CONFIG_FILE" else server.endpoint)
+    options = {name: value for name, value in server.options.items() if name != "endpoint_url"}
+    with AgentMemory.open(server.new_url(), storage_options=options) as memory:
         with pytest.raises(UnsupportedOperationError, match="ignores preconditions"):
             memory.append("a.md", "x")
 

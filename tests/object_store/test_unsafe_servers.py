@@ -28,6 +28,7 @@ from tests.support.servers import S3Server, by_both_engines, by_s3fs_or_both
 from tests.support.sizes import long_except
 
 UNSAFE = {
+    "ignoring": "ignores preconditions",
     "rclone": "ignores preconditions",
     "refusing": "does not take conditional requests",
     "swift": "does not take conditional requests",
@@ -50,9 +51,20 @@ def swift(ministack: S3Server) -> Iterator[S3Server]:
         yield S3Server(proxy.endpoint)
 
 
+@pytest.fixture
+def ignoring(stand_in: Callable[[str], S3Server]) -> S3Server:
+    """A server that accepts conditional requests and ignores their conditions."""
+    return stand_in("conditions ignored")
+
+
+def _marks(server: str, engine: str) -> list[pytest.MarkDecorator]:
+    long = [pytest.mark.long] if engine == "obstore" else []
+    return [*long, pytest.mark.ecosystem] if server == "rclone" else long
+
+
 @pytest.fixture(
     params=[
-        pytest.param((server, engine), id=f"{server}-{engine}", marks=pytest.mark.long if engine == "obstore" else ())
+        pytest.param((server, engine), id=f"{server}-{engine}", marks=_marks(server, engine))
         for server in UNSAFE
         for engine in ("s3fs", "obstore")
     ]
@@ -185,7 +197,7 @@ def test_doctor_itself_races_every_verb(
     assert not is_healthy
 
 
-@pytest.mark.long
+@pytest.mark.ecosystem
 @by_both_engines
 def test_doctor_finds_a_server_that_replaces_files_in_place(rclone: S3Server, engine: str) -> None:
     server = rclone.by(engine)

@@ -337,6 +337,7 @@ unmount(volume)
     assert told[3:] == ["kept 4", "5"]
 
 
+@pytest.mark.ecosystem
 def test_a_root_whose_daemon_died_is_opened_again_when_it_is_mounted_again(tmp_path: Path) -> None:
     """A filesystem in user space: its directories fail with ENOTCONN after its daemon was killed."""
     rclone, fusermount = Path(sysconfig.get_path("scripts"), "rclone"), shutil.which("fusermount")

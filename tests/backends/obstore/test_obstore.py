@@ -8,6 +8,7 @@ import pickle
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
@@ -332,12 +333,13 @@ def test_the_error_says_that_there_are_no_credentials(server: S3Server, monkeypa
 
 @pytest.mark.parametrize("variable", ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT"])
 def test_a_server_other_than_aws_is_tested_for_every_way_to_configure_it(
-    variable: str, rclone: S3Server, monkeypatch: pytest.MonkeyPatch
+    variable: str, stand_in: Callable[[str], S3Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(variable, rclone.endpoint)
-    options = {name: value for name, value in rclone.by("obstore").options.items() if name != "endpoint"}
+    server = stand_in("conditions ignored")
+    monkeypatch.setenv(variable, server.endpoint)
+    options = {name: value for name, value in server.by("obstore").options.items() if name != "endpoint"}
     options["client_options"] = {"allow_http": True}
-    with AgentMemory.open(rclone.new_url(), storage_options=options) as memory:
+    with AgentMemory.open(server.new_url(), storage_options=options) as memory:
         with pytest.raises(UnsupportedOperationError, match="ignores preconditions"):
             memory.append("a.md", "x")
 
