@@ -11,9 +11,9 @@ from functools import cache
 from pathlib import Path
 
 import click
-import pytest
 
 from agent_memory.cli.app import app
+from tests.support.loops import looped
 
 ROOT = Path(__file__).parents[1]
 CLI_PAGE = (ROOT / "docs/cli.md").read_text()
@@ -107,7 +107,7 @@ def _documented() -> list[tuple[str, str]]:
 DOCUMENTED = _documented()
 
 
-@pytest.mark.parametrize("module", PUBLIC)
+@looped("module", PUBLIC)
 def test_every_public_name_has_an_entry_in_the_reference(module: str) -> None:
     entries = {_origin(*entry) for entry in DOCUMENTED}
     assert [name for name in _public_names(module) if _origin(module, name) not in entries] == []
@@ -132,12 +132,12 @@ def test_no_name_has_two_entries() -> None:
     assert [name for name, count in counts.items() if count > 1] == []
 
 
-@pytest.mark.parametrize(("module", "name"), [entry for entry in DOCUMENTED if not entry[0].startswith(INTEGRATIONS)])
+@looped(("module", "name"), [entry for entry in DOCUMENTED if not entry[0].startswith(INTEGRATIONS)])
 def test_every_entry_names_something_that_imports(module: str, name: str) -> None:
     assert hasattr(importlib.import_module(module), name)
 
 
-@pytest.mark.parametrize(("module", "name"), [entry for entry in DOCUMENTED if entry[0].startswith(INTEGRATIONS)])
+@looped(("module", "name"), [entry for entry in DOCUMENTED if entry[0].startswith(INTEGRATIONS)])
 def test_every_entry_of_an_integration_names_something_that_it_exports(module: str, name: str) -> None:
     assert name in _public_names(module)
     assert _origin(module, name).startswith(INTEGRATIONS)
@@ -153,7 +153,7 @@ def _commands(command: click.Command, *words: str) -> Iterator[tuple[str, click.
 COMMANDS = dict(_commands(app))
 
 
-@pytest.mark.parametrize("words", [words for words in COMMANDS if words])
+@looped("words", [words for words in COMMANDS if words])
 def test_the_page_of_the_command_line_has_every_command(words: str) -> None:
     code = re.findall(r"`([^`\n]+)`", CLI_PAGE)
     assert any(re.search(rf"(?<![\w-]){re.escape(words)}(?![\w-])", span) for span in code)
@@ -168,7 +168,7 @@ PARTS = [part for text in OF_COMMANDS.split("\n\n") for part in (text.split("\n"
 """The paragraphs and the rows of tables."""
 
 
-@pytest.mark.parametrize("words", COMMANDS)
+@looped("words", COMMANDS)
 def test_the_page_of_the_command_line_has_every_option_beside_its_command(words: str) -> None:
     options = [parameter for parameter in COMMANDS[words].params if isinstance(parameter, click.Option)]
     names = [name for option in options if not option.hidden for name in (*option.opts, *option.secondary_opts)]

@@ -33,6 +33,7 @@ from agent_memory.errors import (
     UnsupportedOperationError,
     WriteError,
 )
+from tests.support.loops import looped
 
 # Every class with its direct bases and its kind: both are promises to callers.
 TREE: dict[type[AgentMemoryError], tuple[str, set[type[BaseException]]]] = {
@@ -85,7 +86,7 @@ def test_every_error_is_in_the_table() -> None:
     assert ours == set(TREE)
 
 
-@pytest.mark.parametrize("error", TREE, ids=lambda error: error.__name__)
+@looped("error", TREE)
 def test_each_error_has_the_documented_bases_and_kind(error: type[AgentMemoryError]) -> None:
     kind, bases = TREE[error]
     assert error.kind == kind
@@ -93,7 +94,7 @@ def test_each_error_has_the_documented_bases_and_kind(error: type[AgentMemoryErr
     assert error.__doc__
 
 
-@pytest.mark.parametrize("error", TREE, ids=lambda error: error.__name__)
+@looped("error", TREE)
 def test_the_drawing_in_the_docstring_shows_the_real_bases(error: type[AgentMemoryError]) -> None:
     parent, beside = _drawn()[error.__name__]
     assert {parent, *beside} == {base.__name__ for base in error.__bases__}
@@ -109,13 +110,13 @@ def test_kinds_are_unique_and_valid_metric_labels() -> None:
     assert all(re.fullmatch(r"[a-z]+(_[a-z]+)*", kind) for kind in kinds)
 
 
-@pytest.mark.parametrize("error", TREE, ids=lambda error: error.__name__)
+@looped("error", TREE)
 def test_every_error_is_exported(error: type[AgentMemoryError]) -> None:
     assert getattr(agent_memory, error.__name__) is error
     assert error.__name__ in agent_memory.__all__
 
 
-@pytest.mark.parametrize(
+@looped(
     ("builtin", "error"),
     [
         (ValueError, PathTraversalError),
@@ -141,13 +142,13 @@ def test_a_file_operation_error_is_neither_a_missing_file_nor_a_refusal() -> Non
         assert not issubclass(error, FileNotFoundError | FileExistsError | PermissionError | ValueError)
 
 
-@pytest.mark.parametrize("error", CARRYING, ids=repr)
-@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
-def test_an_error_survives_pickling_completely(error: AgentMemoryError, protocol: int) -> None:
-    _assert_same(pickle.loads(pickle.dumps(error, protocol)), error)
+@looped("error", CARRYING)
+def test_an_error_survives_pickling_completely(error: AgentMemoryError) -> None:
+    for protocol in (0, pickle.HIGHEST_PROTOCOL):
+        _assert_same(pickle.loads(pickle.dumps(error, protocol)), error)
 
 
-@pytest.mark.parametrize("error", CARRYING, ids=repr)
+@looped("error", CARRYING)
 def test_an_error_is_copied_completely(error: AgentMemoryError) -> None:
     _assert_same(copy.copy(error), error)
     _assert_same(copy.deepcopy(error), error)
@@ -160,7 +161,7 @@ def _assert_same(twin: object, error: AgentMemoryError) -> None:
     assert vars(twin) == vars(error)
 
 
-@pytest.mark.parametrize("error", CARRYING, ids=repr)
+@looped("error", CARRYING)
 def test_the_text_of_an_error_is_only_its_message(error: AgentMemoryError) -> None:
     assert str(error) == error.args[0]
 
@@ -175,7 +176,7 @@ def test_a_partial_operation_error_lists_the_done_and_the_remaining_files() -> N
     assert (error.done, error.left) == (("a",), ("b",))
 
 
-@pytest.mark.parametrize("name", ["it's.md", "plain.md"])
+@looped("name", ["it's.md", "plain.md"])
 def test_an_error_of_a_subtree_names_the_path_in_the_subtree_alone(name: str) -> None:
     with AgentMemoryService("memory://") as service:
         memory = service.agent("bob").subtree("secret/above")
@@ -200,7 +201,7 @@ def test_the_files_of_a_partial_operation_are_named_in_the_subtree_alone() -> No
     assert (error.done, error.left, error.path, error.operation) == (("a.md",), ("b.md",), "", "rename")
 
 
-@pytest.mark.parametrize(
+@looped(
     ("error", "number"),
     [
         (AgentMemoryFileNotFoundError("no such file", path="a"), errno.ENOENT),

@@ -9,11 +9,10 @@ import re
 from pathlib import Path
 from types import ModuleType
 
-import pytest
-
 from agent_memory import errors
 from agent_memory.cli.output import Exit, code_of
 from agent_memory.errors import AgentMemoryError
+from tests.support.loops import looped
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs/errors.md").read_text()
@@ -82,7 +81,7 @@ def test_every_error_class_has_a_section_and_every_section_a_class() -> None:
     assert set(_sections()) == set(CLASSES)
 
 
-@pytest.mark.parametrize("name", CLASSES)
+@looped("name", CLASSES)
 def test_a_section_tells_the_kind_and_the_bases_of_its_class(name: str) -> None:
     section = _sections()[name]
     assert re.findall(r"Kind:\s+`(\w+)`", section) == [CLASSES[name].kind]

@@ -33,6 +33,7 @@ def with_versions(backend: B) -> B:
     return backend
 
 
+@pytest.mark.long  # the same backend as that of a named memory
 class TestPrivateMemory(BackendContract):
     @pytest.fixture
     def backend(self) -> MemoryBackend:
@@ -66,6 +67,7 @@ class TestLocalSurvivingTheMachine(BackendContract):
         return LocalBackend(tmp_path / "root")
 
 
+@pytest.mark.long  # it differs by the calls of fsync only
 class TestLocalSurvivingTheProcess(BackendContract):
     @pytest.fixture
     def backend(self, tmp_path: Path) -> AnyBackend:

@@ -68,6 +68,7 @@ from agent_memory.runtime.threads import in_thread
 from agent_memory.testing import RecordingPlugin
 from agent_memory_memory import MemoryBackend
 from tests.faults.interrupts import count_places, interrupted_at
+from tests.support.loops import looped
 
 AnyView: TypeAlias = AgentMemory | AsyncAgentMemory | AgentMemoryService | AsyncAgentMemoryService
 OPERATION = Operation(id="1", time=0.0, kind="write", agent="bob", path="a.md")
@@ -290,8 +291,8 @@ def seen(operation: Operation) -> Operation:
     return replace(operation, id="", time=0.0)
 
 
-every_method = pytest.mark.parametrize(("cls", "method"), METHODS, ids=lambda value: getattr(value, "__name__", value))
-sync_and_async = pytest.mark.parametrize("kind", [lambda store: store, AsyncTwin], ids=["blocking", "async"])
+every_method = looped(("cls", "method"), METHODS)
+sync_and_async = looped("kind", [lambda store: store, AsyncTwin])
 Kind: TypeAlias = Callable[[BlockingBackend], AnyBackend]
 
 

@@ -42,10 +42,12 @@ class Fixtures(abstract.AbstractFixtures):  # type: ignore[misc]  # fsspec has n
         return False
 
 
+@pytest.mark.long  # as TestGet and TestPut: hundreds of cases of fsspec's own code for globs
 class TestCopy(Fixtures, abstract.AbstractCopyTests):  # type: ignore[misc]
     pass
 
 
+@pytest.mark.long
 class TestGet(Fixtures, abstract.AbstractGetTests):  # type: ignore[misc]
     pass
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from agent_memory import AgentMemoryService, AgentNotFoundError, InvalidAgentIdError, agent_id, external_id
 from agent_memory.key import RULES, TEMPORARY_SUFFIX, Key, is_agent_id
+from tests.support.loops import looped
 from tests.support.sizes import examples
 
 IDS = [
@@ -40,14 +41,14 @@ def refusal(text: object) -> InvalidAgentIdError:
     return refused.value
 
 
-@pytest.mark.parametrize("text", IDS, ids=_id)
+@looped("text", IDS)
 def test_each_id_names_its_own_tree(text: str) -> None:
     assert is_agent_id(text)
     assert Key.agent(text).storage == f"agent_memory/{text}"
     assert Key.agent(text).path == ""
 
 
-@pytest.mark.parametrize("text", [*NOT_IDS, None, 7, b"bob", ["bob"]], ids=_id)
+@looped("text", [*NOT_IDS, None, 7, b"bob", ["bob"]])
 def test_a_text_that_is_no_id_is_refused_with_a_valid_suggestion(text: object) -> None:
     assert not is_agent_id(text)
     error = refusal(text)
@@ -77,7 +78,7 @@ def test_a_refused_id_is_shown_escaped_and_cut() -> None:
 # Every id is an agent that can be found.
 
 
-@pytest.mark.parametrize("text", FOUND, ids=_id)
+@looped("text", FOUND)
 def test_an_agent_that_can_write_is_listed(text: str) -> None:
     service = AgentMemoryService("memory://")
     try:
@@ -93,7 +94,7 @@ def test_an_agent_that_can_write_is_listed(text: str) -> None:
 # Encoding any text as an id.
 
 
-@pytest.mark.parametrize(
+@looped(
     ("text", "made_of_it"),
     [
         ("slack:C0123", "slack=3AC0123"),
@@ -113,7 +114,7 @@ def test_an_encoded_id_keeps_the_allowed_characters_of_the_text(text: str, made_
     assert agent_id(text) == made_of_it
 
 
-@pytest.mark.parametrize("text", [*EXTERNAL, *FOUND], ids=_id)
+@looped("text", [*EXTERNAL, *FOUND])
 def test_an_encoded_id_decodes_to_its_external_id(text: str) -> None:
     assert is_agent_id(agent_id(text))
     assert external_id(agent_id(text)) == text
@@ -147,23 +148,21 @@ def test_only_encoded_ids_decode_to_an_external_id(text: str) -> None:
     assert agent_id(external) == text
 
 
-@pytest.mark.parametrize(
-    "text", ["=41", "a=41", "a=3a", "a=3", "a=zz", "a=", "0==abc", "a..b", "é", "", "a b", "a=FF", None, 7], ids=_id
-)
+@looped("text", ["=41", "a=41", "a=3a", "a=3", "a=zz", "a=", "0==abc", "a..b", "é", "", "a b", "a=FF", None, 7])
 def test_an_id_that_encodes_no_text_is_refused_with_a_suggestion(text: str) -> None:
     with pytest.raises(InvalidAgentIdError) as refused:
         external_id(text)
     assert is_agent_id(refused.value.suggestion)
 
 
-@pytest.mark.parametrize("text", ["\ud800", "a\udfff", ":" * 42, "a" * 129, "é" * 22, None, 7, b"bob"], ids=_id)
+@looped("text", ["\ud800", "a\udfff", ":" * 42, "a" * 129, "é" * 22, None, 7, b"bob"])
 def test_a_text_that_cannot_be_encoded_is_refused_with_a_suggestion(text: str) -> None:
     with pytest.raises(InvalidAgentIdError) as refused:
         agent_id(text)
     assert is_agent_id(refused.value.suggestion)
 
 
-@pytest.mark.parametrize("text", ["a" + ":" * 42, ":" * 41, "a" * 128, "é" * 20])
+@looped("text", ["a" + ":" * 42, ":" * 41, "a" * 128, "é" * 20])
 def test_a_text_whose_id_just_fits_is_encoded(text: str) -> None:
     assert external_id(agent_id(text)) == text
 
@@ -171,13 +170,13 @@ def test_a_text_whose_id_just_fits_is_encoded(text: str) -> None:
 # Hostile texts.
 
 
-@pytest.mark.parametrize("shape", ["a", ":", "é", "..", "=3A", "\ud800"], ids=_id)
+@looped("shape", ["a", ":", "é", "..", "=3A", "\ud800"])
 def test_a_huge_id_is_refused_after_reading_only_its_beginning(shape: str) -> None:
     huge = shape * (2_000_000 // len(shape))
     assert refusal(huge).args == refusal(huge[:200]).args
 
 
-@pytest.mark.parametrize("ask", [Key.agent, agent_id, external_id], ids=["agent", "agent_id", "external_id"])
+@looped("ask", [Key.agent, agent_id, external_id])
 def test_refusing_a_huge_text_allocates_almost_no_memory(ask: object) -> None:
     huge = ":" * 1_000_000
     tracemalloc.start()

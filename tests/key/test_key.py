@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 
 from agent_memory import InvalidPathError, PathTraversalError
 from agent_memory.key import AGENTS, RESERVED, RULES, TEMPORARY_SUFFIX, Key, _grammar
+from tests.support.loops import looped
 from tests.support.reaching import our_modules
 from tests.support.sizes import examples
 
@@ -263,25 +264,25 @@ def test_every_rule_about_names_has_a_row() -> None:
     assert all((row.refuses or row.escapes) and row.passes for row in ROWS.values())
 
 
-@pytest.mark.parametrize(("rule", "text"), REFUSES, ids=_id)
+@looped(("rule", "text"), REFUSES)
 def test_a_rule_refuses_its_texts(rule: str, text: object) -> None:
     error = refusal(text)
     assert (error.rule, type(error)) == (rule, InvalidPathError)
 
 
-@pytest.mark.parametrize(("rule", "text"), ESCAPES, ids=_id)
+@looped(("rule", "text"), ESCAPES)
 def test_a_rule_refuses_an_escape_attempt_as_a_path_traversal(rule: str, text: str) -> None:
     error = refusal(text)
     assert (error.rule, type(error)) == (rule, PathTraversalError)
 
 
-@pytest.mark.parametrize(("_rule", "text"), PASSES, ids=_id)
-def test_the_most_similar_allowed_text_passes(_rule: str, text: str) -> None:
+@looped("text", [text for _, text in PASSES])
+def test_the_most_similar_allowed_text_passes(text: str) -> None:
     assert TREE.join(text).path == text
 
 
-@pytest.mark.parametrize("place", ["{}", "{}/a", "a/{}", "a/b/{}/c", "./{}/a", "a//{}", "{}/{}/{}/a"])
-@pytest.mark.parametrize("spelling", PARENTS.values(), ids=PARENTS.keys())
+@looped("place", ["{}", "{}/a", "a/{}", "a/b/{}/c", "./{}/a", "a//{}", "{}/{}/{}/a"])
+@looped("spelling", PARENTS.values())
 def test_every_spelling_of_a_parent_segment_is_an_escape_at_any_depth(spelling: str, place: str) -> None:
     text = place.replace("{}", spelling)
     assert type(refusal(text)) is PathTraversalError
@@ -289,7 +290,7 @@ def test_every_spelling_of_a_parent_segment_is_an_escape_at_any_depth(spelling: 
     assert type(refusal(text, Key.agent("bob"))) is PathTraversalError
 
 
-@pytest.mark.parametrize("text", [text for rule, text in ESCAPES if rule != "home"], ids=_id)
+@looped("text", [text for rule, text in ESCAPES if rule != "home"])
 def test_an_escape_attempt_is_an_escape_below_a_prefix_too(text: str) -> None:
     assert type(refusal(text, TREE.join_prefix("notes"))) is PathTraversalError
 
@@ -297,7 +298,7 @@ def test_an_escape_attempt_is_an_escape_below_a_prefix_too(text: str) -> None:
 # The text of a refusal.
 
 
-@pytest.mark.parametrize(("rule", "text"), [*REFUSES, *ESCAPES], ids=_id)
+@looped(("rule", "text"), [*REFUSES, *ESCAPES])
 def test_a_refusal_explains_its_rule_and_suggests_a_name_that_passes(rule: str, text: object) -> None:
     error = refusal(text)
     assert RULES[rule] in str(error)
@@ -305,7 +306,7 @@ def test_a_refusal_explains_its_rule_and_suggests_a_name_that_passes(rule: str, 
     assert TREE.join(error.suggestion).path == error.suggestion
 
 
-@pytest.mark.parametrize(
+@looped(
     ("text", "shown"),
     [
         ("a\n\x1b[31mb", r"'a\n\x1b[31mb'"),
@@ -316,7 +317,6 @@ def test_a_refusal_explains_its_rule_and_suggests_a_name_that_passes(rule: str, 
         (None, "a value of type NoneType"),
         (b"secret", "a value of type bytes"),
     ],
-    ids=_id,
 )
 def test_a_refusal_shows_the_text_escaped_and_cut(text: object, shown: str) -> None:
     error = refusal(text)
@@ -333,7 +333,7 @@ def test_a_refusal_below_a_prefix_shows_the_text_as_it_was_given() -> None:
 # The normal form.
 
 
-@pytest.mark.parametrize(
+@looped(
     ("text", "path"),
     [
         ("a//b", "a/b"),
@@ -413,7 +413,7 @@ DECODERS: list[Callable[[str], str]] = [
 # Prefixes, and keys below them.
 
 
-@pytest.mark.parametrize(
+@looped(
     ("text", "path"),
     [("", ""), (".", ""), ("./", ""), ("a", "a"), ("a/", "a"), ("a/.", "a"), ("a//b/./", "a/b"), ("./a", "a")],
 )
@@ -422,7 +422,7 @@ def test_a_prefix_may_be_the_top_and_may_end_in_a_slash(text: str, path: str) ->
     assert TREE.join_prefix("top").join_prefix(text).path == f"top/{path}".rstrip("/")
 
 
-@pytest.mark.parametrize(
+@looped(
     ("text", "rule"),
     [
         ("/", "absolute"),
@@ -445,13 +445,13 @@ def test_a_prefix_obeys_every_other_rule(text: str, rule: str) -> None:
     assert refused.value.rule == rule
 
 
-@pytest.mark.parametrize("text", ["/", "/etc", "//etc", "..", "../a"])
+@looped("text", ["/", "/etc", "//etc", "..", "../a"])
 def test_a_prefix_below_a_prefix_stays_below_it(text: str) -> None:
     with pytest.raises(PathTraversalError):
         TREE.join_prefix("top").join_prefix(text)
 
 
-@pytest.mark.parametrize(
+@looped(
     ("prefix", "text", "rule"),
     [
         ("a/" * 30, "b/c/d", "too-deep"),
@@ -463,7 +463,6 @@ def test_a_prefix_below_a_prefix_stays_below_it(text: str) -> None:
         ("a", "/b", "absolute"),
         ("a", "..", "parent"),
     ],
-    ids=_id,
 )
 def test_limits_apply_to_the_whole_path_below_a_prefix(prefix: str, text: str, rule: str) -> None:
     assert refusal(text, TREE.join_prefix(prefix)).rule == rule
@@ -522,13 +521,13 @@ def test_the_packages_own_data_is_stored_beside_the_trees() -> None:
     assert Key.internal("audit/today.jsonl").path == "audit/today.jsonl"
 
 
-@pytest.mark.parametrize("name", ["a.md", "a/b.md", "\u26a0.md", ".env", "a b"])
+@looped("name", ["a.md", "a/b.md", "\u26a0.md", ".env", "a b"])
 def test_a_stored_name_that_the_grammar_allows_is_a_key(name: str) -> None:
     for below in (TREE, TREE.join_prefix("notes"), Key.agent("bob"), Key.agent("bob").join_prefix("x/y")):
         assert below.stored(name) == below.join(name)
 
 
-@pytest.mark.parametrize(
+@looped(
     "name",
     ["", ".", "..", "/", "/a", "a/", "a//b", "./a", "a/./b", "../a", "con", "cafe\u0301", "a:b", "a\ud800", "a."],
 )
@@ -573,7 +572,7 @@ def test_a_key_cannot_be_constructed_without_parsing() -> None:
         Key()
 
 
-@pytest.mark.parametrize("attribute", ["base", "path", "storage", "other"])
+@looped("attribute", ["base", "path", "storage", "other"])
 def test_a_key_never_changes(attribute: str) -> None:
     key = TREE.join("a")
     with pytest.raises(AttributeError):
@@ -584,9 +583,7 @@ def test_a_key_never_changes(attribute: str) -> None:
     assert not hasattr(key, "__dict__")
 
 
-@pytest.mark.parametrize(
-    "key", [TREE, TREE.join("a/b"), Key.agent("bob").join("a"), Key.internal("a"), AGENTS], ids=repr
-)
+@looped("key", [TREE, TREE.join("a/b"), Key.agent("bob").join("a"), Key.internal("a"), AGENTS])
 def test_a_key_survives_pickling_and_copying(key: Key) -> None:
     twins = [pickle.loads(pickle.dumps(key, protocol)) for protocol in range(pickle.HIGHEST_PROTOCOL + 1)]
     for twin in [*twins, copy.copy(key), copy.deepcopy(key)]:
@@ -648,7 +645,7 @@ class Name(str, enum.Enum):  # noqa: UP042  # StrEnum formats as its value and w
     BOB = "bob"
 
 
-@pytest.mark.parametrize("below", [TREE, TREE.join_prefix("notes"), Key.agent("bob")], ids=repr)
+@looped("below", [TREE, TREE.join_prefix("notes"), Key.agent("bob")])
 def test_a_str_subclass_that_misreports_its_text_cannot_poison_the_cache(below: Key) -> None:
     good = below.join("good.md")
     assert refusal(Liar("../../secret"), below).rule == "parent"
@@ -692,7 +689,7 @@ def _rule_between_letters(code: int) -> str | None:
     return _grammar.text_rule(f"a{chr(code)}b")
 
 
-@pytest.mark.parametrize("category", RULE_OF_CATEGORY)
+@looped("category", RULE_OF_CATEGORY)
 def test_every_character_of_a_refused_category_is_refused(category: str) -> None:
     rules = {
         code: _rule_between_letters(code)
@@ -736,7 +733,7 @@ def test_a_joiner_is_allowed_only_between_letters_marks_and_emoji() -> None:
         assert (rule == "joiner") == (before in apart or after in apart)
 
 
-@pytest.mark.parametrize(
+@looped(
     "name",
     [n for n, value in html.entities.html5.items() if set("./\\%&#;") & set(unicodedata.normalize("NFKC", value))],
 )
@@ -753,8 +750,8 @@ def test_html_has_the_entities_that_the_rules_refuse() -> None:
 SHAPES = ["a", "../", "%25", "&amp;", "e\u0301", "a\u200d", "C:", " ", "./", "\ud800", "\u2024", "~", "?", "CON/", "🏽"]
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=_id)
-@pytest.mark.parametrize("below", [TREE, TREE.join_prefix("notes")], ids=repr)
+@looped("shape", SHAPES)
+@looped("below", [TREE, TREE.join_prefix("notes")])
 def test_a_huge_text_is_refused_after_reading_only_its_beginning(shape: str, below: Key) -> None:
     huge = shape * (2_000_000 // len(shape))
     error, shorter = refusal(huge, below), refusal(huge[:1500], below)
@@ -762,15 +759,15 @@ def test_a_huge_text_is_refused_after_reading_only_its_beginning(shape: str, bel
     assert (type(error), error.args) == (type(shorter), shorter.args)
 
 
-@pytest.mark.parametrize("below", [TREE, TREE.join_prefix("notes"), Key.agent("bob")], ids=repr)
-@pytest.mark.parametrize("shape", ["a", "%25", "../"])
+@looped("below", [TREE, TREE.join_prefix("notes"), Key.agent("bob")])
+@looped("shape", ["a", "%25", "../"])
 def test_refusing_fifty_megabytes_allocates_almost_no_memory(shape: str, below: Key) -> None:
     huge = shape * (50_000_000 // len(shape))
     for ask in (below.join, below.join_prefix, below.stored):
         assert _allocated(lambda ask=ask: ask(huge)) < 1_000_000  # type: ignore[misc]
 
 
-@pytest.mark.parametrize(
+@looped(
     "hostile",
     [
         lambda size: "%25" * (size // 3),

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from agent_memory import AgentMemory, InvalidPathError
 from agent_memory.key import RULES, Key
+from tests.support.loops import looped
 from tests.support.names import NAMES, PASSES
 from tests.support.sizes import examples
 
@@ -30,13 +31,13 @@ def test_the_list_expects_rules_that_exist() -> None:
     assert {rule for _, rule in REFUSED} <= set(RULES)
 
 
-@pytest.mark.parametrize("name", PASSING, ids=_id)
+@looped("name", PASSING)
 def test_an_ordinary_name_is_a_key(name: str) -> None:
     key = Key.tree().join(name)
     assert key.path == "/".join(part for part in name.split("/") if part not in ("", "."))
 
 
-@pytest.mark.parametrize(("name", "rule"), REFUSED, ids=_id)
+@looped(("name", "rule"), REFUSED)
 def test_a_refusal_has_its_rule_and_a_suggestion_that_is_a_key(name: str, rule: str) -> None:
     with pytest.raises(InvalidPathError) as refused:
         Key.tree().join(name)
@@ -44,7 +45,7 @@ def test_a_refusal_has_its_rule_and_a_suggestion_that_is_a_key(name: str, rule: 
     assert str(Key.tree().join(refused.value.suggestion)) == refused.value.suggestion
 
 
-@pytest.mark.parametrize(
+@looped(
     ("name", "suggestion"),
     [
         ("12:30 meeting.md", "12-30 meeting.md"),
@@ -81,7 +82,6 @@ def test_a_refusal_has_its_rule_and_a_suggestion_that_is_a_key(name: str, rule: 
         ("/memories/.a?", ".a"),
         ("notes/", "notes"),
     ],
-    ids=_id,
 )
 def test_a_suggestion_keeps_the_allowed_parts_of_the_name(name: str, suggestion: str) -> None:
     with pytest.raises(InvalidPathError) as refused:
@@ -89,7 +89,7 @@ def test_a_suggestion_keeps_the_allowed_parts_of_the_name(name: str, suggestion:
     assert refused.value.suggestion == suggestion
 
 
-@pytest.mark.parametrize("name", ["12:30 meeting.md", "con.md", "cafe\u0301.md", "notes.md ", "../notes.md", "a\\b.md"])
+@looped("name", ["12:30 meeting.md", "con.md", "cafe\u0301.md", "notes.md ", "../notes.md", "a\\b.md"])
 def test_a_suggestion_made_in_a_subtree_is_valid_in_that_subtree(name: str) -> None:
     everything = AgentMemory.open("memory://")
     notes = everything.subtree("notes")

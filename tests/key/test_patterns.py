@@ -20,6 +20,7 @@ from agent_memory.key.patterns import MAX_PATTERN, require_possible
 from agent_memory.plugins.limits import LimitsPlugin
 from agent_memory.plugins.readonly import ReadOnlyPlugin, from_configuration
 from agent_memory.tools import FileSystemManager, MemorySearch
+from tests.support.loops import looped
 
 IMPOSSIBLE = [
     ("cafe\u0301/**", "must be in Unicode normal form C; try 'caf\\xe9/**'"),
@@ -87,36 +88,34 @@ def suffix(text: str) -> object:
     return FileSystemManager(AgentMemory.open("memory://"), suffixes=[text])
 
 
-@pytest.mark.parametrize(
-    "take", [require_possible, ReadOnlyPlugin, lambda pattern: from_configuration([pattern]), search, as_a_model]
-)
-@pytest.mark.parametrize(("pattern", "told"), IMPOSSIBLE)
+@looped("take", [require_possible, ReadOnlyPlugin, lambda pattern: from_configuration([pattern]), search, as_a_model])
+@looped(("pattern", "told"), IMPOSSIBLE)
 def test_a_pattern_that_no_path_matches_is_refused(take: Take, pattern: str, told: str) -> None:
     with pytest.raises(ValueError, match=re.escape(told)):
         take(pattern)
 
 
-@pytest.mark.parametrize("take", [search, as_a_model, on_the_command_line])
-@pytest.mark.parametrize(("pattern", "told"), OF_NAMES)
+@looped("take", [search, as_a_model, on_the_command_line])
+@looped(("pattern", "told"), OF_NAMES)
 def test_a_pattern_that_no_name_matches_is_refused(take: Take, pattern: str, told: str) -> None:
     with pytest.raises(ValueError, match=re.escape(told)):
         take(pattern)
 
 
-@pytest.mark.parametrize("take", [ReadOnlyPlugin, search, on_the_command_line])
-@pytest.mark.parametrize("pattern", POSSIBLE)
+@looped("take", [ReadOnlyPlugin, search, on_the_command_line])
+@looped("pattern", POSSIBLE)
 def test_a_pattern_that_a_path_can_match_is_accepted(take: Take, pattern: str) -> None:
     take(pattern)
 
 
-@pytest.mark.parametrize("pattern", ["~x", ".agent-memory"])
+@looped("pattern", ["~x", ".agent-memory"])
 def test_a_name_reserved_only_at_the_top_is_accepted_as_a_file_name_pattern(pattern: str) -> None:
     with pytest.raises(ValueError, match="matches no path"):
         ReadOnlyPlugin(pattern)
     search(pattern)
 
 
-@pytest.mark.parametrize("wrong", [".md ", ".", ".a:b", ".m\0", ".agent-memory-tmp", "md", 5, ".cafe\u0301"])
+@looped("wrong", [".md ", ".", ".a:b", ".m\0", ".agent-memory-tmp", "md", 5, ".cafe\u0301"])
 def test_a_suffix_that_no_name_can_have_is_refused(wrong: str) -> None:
     with pytest.raises((ValueError, InvalidPathError), match=r"suffixes must be|is refused"):
         suffix(wrong)
@@ -139,7 +138,7 @@ WRONG: list[tuple[Callable[[], object], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("make", "told"), WRONG)
+@looped(("make", "told"), WRONG)
 def test_options_that_do_nothing_are_refused(make: Callable[[], object], told: str) -> None:
     with pytest.raises(ValueError, match=told):
         make()

@@ -8,7 +8,6 @@ import re
 from datetime import UTC, datetime
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +17,7 @@ from agent_memory.conversation import Message
 from agent_memory.hookspecs import Operation, Outcome
 from agent_memory.key.quoting import ascii_field, field
 from agent_memory.plugins.logging import LoggingPlugin
+from tests.support.loops import looped
 
 _TOKEN = re.compile(r"""(?:[^\s'"]*=)?(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^\s'"]+)""")
 NASTY = ("a  b",
@@ -47,7 +47,7 @@ def test_a_line_of_fields_parses_back_to_its_fields(fields: list[str]) -> None:
     assert line.isascii()
 
 
-@pytest.mark.parametrize("text", ["notes/a.md", "日記.md", "bob@example.com", "mcp:client", "ops", "0-1_x", "(x)"])
+@looped("text", ["notes/a.md", "日記.md", "bob@example.com", "mcp:client", "ops", "0-1_x", "(x)"])
 def test_an_ordinary_name_is_not_quoted(text: str) -> None:
     assert field(text) == (text if text[0] != "(" else repr(text))
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from agent_memory import InvalidPathError, decode_segment, encode_segment
 from agent_memory.key import RESERVED, TEMPORARY_SUFFIX, Key
 from tests.key.test_key import PIECES, ROWS
+from tests.support.loops import looped
 
 CORPUS = [text for row in ROWS.values() for text in (*row.refuses, *row.escapes, *row.passes) if isinstance(text, str)]
 TEXTS = st.text(st.characters(), max_size=300) | st.lists(
@@ -47,7 +48,7 @@ def test_different_texts_have_different_segments(one: str, other: str) -> None:
     assert encode_segment(one) != encode_segment(other)
 
 
-@pytest.mark.parametrize("text", CORPUS, ids=lambda text: ascii(text)[:60])
+@looped("text", CORPUS)
 def test_every_text_of_the_path_corpus_has_a_name(text: str) -> None:
     segment = encode_segment(text)
     assert is_name(segment)
@@ -63,7 +64,7 @@ def test_only_segments_of_a_text_are_decoded(segment: str) -> None:
     assert encode_segment(text) == segment
 
 
-@pytest.mark.parametrize(
+@looped(
     ("text", "segment"),
     [
         ("plan.md", "plan.md"),
@@ -90,7 +91,6 @@ def test_only_segments_of_a_text_are_decoded(segment: str) -> None:
         (f"a{TEMPORARY_SUFFIX}", "a.agent-memory-tm=70"),
         ("\ud800", "=ED=A0=80"),
     ],
-    ids=lambda text: ascii(text)[:60],
 )
 def test_a_segment_is_as_readable_as_its_text_allows(text: str, segment: str) -> None:
     assert encode_segment(text) == segment
@@ -114,7 +114,7 @@ def test_every_character_has_the_same_segment_on_every_python() -> None:
     assert digest.hexdigest() == "542b995be323845d57925e9a48e5ff0ae7d4cf83d2a06cbc47296b0eea2c547e"
 
 
-@pytest.mark.parametrize(("length", "whole"), [(240, True), (241, False), (100_000, False)])
+@looped(("length", "whole"), [(240, True), (241, False), (100_000, False)])
 def test_a_text_of_240_bytes_is_kept_and_a_longer_one_is_hashed(length: int, whole: bool) -> None:
     segment = encode_segment("x" * length)
     assert is_whole(segment) is whole
@@ -138,19 +138,19 @@ def test_the_suffix_takes_its_room_from_the_text() -> None:
     assert decode_segment("a=3A.json", ".json") == "a:"
 
 
-@pytest.mark.parametrize("suffix", ["/b", ".", " ", "?", TEMPORARY_SUFFIX, "x" * 200])
+@looped("suffix", ["/b", ".", " ", "?", TEMPORARY_SUFFIX, "x" * 200])
 def test_a_suffix_that_no_name_can_have_is_refused(suffix: str) -> None:
     with pytest.raises(InvalidPathError):
         encode_segment("a" * 300 if len(suffix) > 100 else "a", suffix)
 
 
-@pytest.mark.parametrize("segment", ["a=", "a=3", "a=3a", "a=41", "=zz", "a:b", ".a", "con", "a.md/b", 7, None])
+@looped("segment", ["a=", "a=3", "a=3a", "a=41", "=zz", "a:b", ".a", "con", "a.md/b", 7, None])
 def test_a_name_that_encodes_no_text_is_refused(segment: str) -> None:
     with pytest.raises(InvalidPathError):
         decode_segment(segment)
 
 
-@pytest.mark.parametrize("suffix", [".json", 7, None])
+@looped("suffix", [".json", 7, None])
 def test_a_name_without_the_suffix_is_refused(suffix: str) -> None:
     with pytest.raises(InvalidPathError):
         decode_segment("a.md", suffix)

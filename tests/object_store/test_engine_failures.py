@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from contextvars import ContextVar
 from functools import partial
+from itertools import product
 from random import Random
 from typing import Any, NamedTuple, TypeVar
 
@@ -271,6 +272,13 @@ def sent_later(end: Ended, at: int) -> set[str]:
     return set(names[at + 1 :]) - (RACED if names[at] in RACED else set())
 
 
+def in_pairs() -> Iterator[Any]:
+    """Each mistake before and after the effect of the request; the short run takes each mistake once."""
+    for number, (mistake, applied) in enumerate(product(MISTAKES, (False, True))):
+        is_short = number % 4 in (0, 3)
+        yield pytest.param(mistake, applied, marks=() if is_short else pytest.mark.long)
+
+
 every_operation = pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS.keys())
 
 
@@ -299,8 +307,7 @@ def test_an_answer_that_does_not_fit_the_request_raises_an_agent_memory_error(
 
 
 @every_operation
-@pytest.mark.parametrize("applied", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("mistake", MISTAKES)
+@pytest.mark.parametrize(("mistake", "applied"), list(in_pairs()))
 def test_a_programming_error_is_raised_at_once_with_its_cause(
     operation: Operation, mistake: type[Exception], applied: bool
 ) -> None:

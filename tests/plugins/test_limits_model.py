@@ -19,16 +19,15 @@ from agent_memory.key import Key
 from agent_memory.plugins import _agent_usage, _sizes, _usage
 from agent_memory.plugins.limits import LimitsPlugin
 from agent_memory_memory import MemoryBackend
+from tests.support import sizes
+from tests.support.loops import looped
 
 LIMIT, ALL, MOST = 20, 50, 4
 PATHS = ["a", "b", "d/x", "d/y", "e/x", "e/y"]
 KINDS: list[OperationKind] = [
     "write", "append", "append", "append", "read", "delete", "rename", "copy", "delete_tree", "edit",
 ]  # fmt: skip
-SHORT, LONG = (
-    [*range(60), 10282, 10435, 11473],
-    [pytest.param(each, marks=pytest.mark.long) for each in range(60, 2000)],
-)
+SEEDS = [*range(2000 if sizes.is_long else 60), 10282, 10435, 11473]
 
 
 class World(MemoryBackend):
@@ -169,28 +168,29 @@ class Model:
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> tuple[World, Clock]:
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     for module in (_sizes, _usage, _agent_usage):
         monkeypatch.setattr(module, "time", clock)
-    return World(), clock
+    return clock
 
 
-@pytest.mark.parametrize("seed", [*SHORT, *LONG])
-def test_the_estimated_size_of_a_file_is_never_too_small(seed: int, world: tuple[World, Clock]) -> None:
+@looped("seed", SEEDS)
+def test_the_estimated_size_of_a_file_is_never_too_small(seed: int, clock: Clock) -> None:
     plugin = LimitsPlugin(LIMIT)
     assert plugin._sizes
-    model = Model(seed, plugin, *world)
+    model = Model(seed, plugin, World(), clock)
     for _ in range(150):
         model.step()
         for path, size in model.world.files.items():
             assert plugin._sizes._largest(("bob", path)) >= size, path
 
 
-@pytest.mark.parametrize("seed", [*SHORT, *LONG])
-def test_an_agent_never_exceeds_its_limits(seed: int, world: tuple[World, Clock]) -> None:
-    plugin = LimitsPlugin(root=world[0], max_files=MOST, max_bytes=ALL)
-    model = Model(seed, plugin, *world)
+@looped("seed", SEEDS)
+def test_an_agent_never_exceeds_its_limits(seed: int, clock: Clock) -> None:
+    world = World()
+    plugin = LimitsPlugin(root=world, max_files=MOST, max_bytes=ALL)
+    model = Model(seed, plugin, world, clock)
     model.world.meanwhile = model.some_effects
     for _ in range(150):
         model.step()

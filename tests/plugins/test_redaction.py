@@ -22,6 +22,7 @@ from agent_memory.plugins._secrets import KINDS, known_secrets
 from agent_memory.plugins.redaction import _ESCAPE, LONGEST, RedactionPlugin, unescaped
 from tests.plugins.secret_forms import SAMPLES
 from tests.support import sizes
+from tests.support.loops import looped
 from tests.support.sizes import long_except
 
 AWS = "AKIA" + "IOSFODNN7EXAMPLE"
@@ -39,7 +40,7 @@ def memory(*args: object, **options: object) -> AgentMemory:
     return AgentMemoryService("memory://", plugins=[plugin]).agent("bob")
 
 
-@pytest.mark.parametrize(("kind", "secret"), SECRETS.items())
+@looped(("kind", "secret"), SECRETS.items())
 def test_a_secret_is_masked_and_its_surroundings_stay_unchanged(kind: str, secret: str) -> None:
     bob = memory()
     result = bob.write("a.md", f"before {secret}.\nafter “{secret}” more\n")
@@ -72,7 +73,7 @@ def test_the_password_of_a_url_is_masked() -> None:
 PASSWORD = "[redacted: Basic Auth Credentials]"
 
 
-@pytest.mark.parametrize(
+@looped(
     ("url", "masked"),
     [
         ("postgres://u:p@ss@host/db", f"postgres://u:{PASSWORD}@host/db"),
@@ -94,7 +95,7 @@ def test_only_passwords_of_urls_are_masked(url: str, masked: str) -> None:
     assert bob.read("a.md") == masked
 
 
-@pytest.mark.parametrize(
+@looped(
     "key",
     [
         PEM[:50],
@@ -120,7 +121,7 @@ def test_a_mere_mention_of_a_key_masks_only_the_mention() -> None:
     assert bob.read("a.md") == "It begins with [redacted: Private Key] and a line end.\nImportant notes follow.\n"
 
 
-@pytest.mark.parametrize(
+@looped(
     ("text", "masked"),
     [
         (f'{{"aws_secret_access_key": "{"wJalrXUtnFEMI/K7MDENG/" + "b" * 18}", "b": 1}}',
@@ -136,7 +137,7 @@ def test_the_text_around_a_secret_stays_unchanged(text: str, masked: str) -> Non
     assert bob.read("a.md") == masked
 
 
-@pytest.mark.parametrize("patterns", [{"digits": r"\d+"}, {"word": r"redacted|word"}, {"b": r"x(?P<secret>y)|zz"}])
+@looped("patterns", [{"digits": r"\d+"}, {"word": r"redacted|word"}, {"b": r"x(?P<secret>y)|zz"}])
 def test_masking_again_changes_nothing(patterns: dict[str, str]) -> None:
     bob = memory(patterns=patterns)
     text = "a 12 word x xy " + " ".join(SECRETS.values())
@@ -147,7 +148,7 @@ def test_masking_again_changes_nothing(patterns: dict[str, str]) -> None:
     assert bob.read("a.md") == once + " "
 
 
-@pytest.mark.parametrize(
+@looped(
     "part",
     ["://a", "-----BEGIN PRIVATE KEY-----", "-----BEGIN A ", "a:b@", "eyJ", "\n", "//x/:_a", "https://u:p@h/ ",
      "PuTTY-User-Key-File-2: \n", "[redacted: x] AKIA", "\\", "=eyJ", "://:[", "AKIA" * 5, "sk-",
@@ -161,15 +162,13 @@ def test_redaction_does_not_take_quadratic_time(part: str) -> None:
     redaction.agent_memory_filter_content(operation, part.encode() * (size // len(part)))
 
 
-@pytest.mark.parametrize(
-    "begin", ["key", "-----BEGIN PRIVATE KEY-----\n", "-----BEGIN PRIVATE KEY-----\nA: ", "cl_key="]
-)
+@looped("begin", ["key", "-----BEGIN PRIVATE KEY-----\n", "-----BEGIN PRIVATE KEY-----\nA: ", "cl_key="])
 def test_redaction_of_many_spaces_does_not_take_cubic_time(begin: str) -> None:
     operation = Operation(id="1", time=0.0, kind="write", agent=None, path="a.md")
     RedactionPlugin().agent_memory_filter_content(operation, f"{begin}{' ' * 200_000}!".encode())  # cubic: years
 
 
-@pytest.mark.parametrize(
+@looped(
     "text",
     ["", "an ordinary note\n- with 3 items\n", "commit 3f786850e387550fdab836ed7e6dc881de23001b", "10.0.0.1, 8.8.8.8",
      "https://example.com:8080/path", "password: see the safe", "日記"],
@@ -180,7 +179,7 @@ def test_ordinary_text_stays_unchanged(text: str) -> None:
     assert bob.read("a.md") == text
 
 
-@pytest.mark.parametrize("mark", ["[redacted: {}]", "[redacted: x {}]", "[redacted: AWS Access Key]{}"])
+@looped("mark", ["[redacted: {}]", "[redacted: x {}]", "[redacted: AWS Access Key]{}"])
 def test_text_that_resembles_a_redaction_mark_hides_no_secret(mark: str) -> None:
     bob = memory()
     bob.write("a.md", mark.format(AWS))
@@ -189,14 +188,14 @@ def test_text_that_resembles_a_redaction_mark_hides_no_secret(mark: str) -> None
         memory("refuse").write("a.md", mark.format(AWS))
 
 
-@pytest.mark.parametrize("mark", ["[redacted: x]", "[redacted: Private Key]"])
+@looped("mark", ["[redacted: x]", "[redacted: Private Key]"])
 def test_a_partly_masked_key_is_masked_completely(mark: str) -> None:
     bob = memory()
     bob.write("a.md", PEM.replace("abcd", mark))
     assert bob.read("a.md") == "[redacted: Private Key]"
 
 
-@pytest.mark.parametrize(("kind", "secret"), [*SECRETS.items(), ("Private Key", PEM.partition("\n-----END")[0])])
+@looped(("kind", "secret"), [*SECRETS.items(), ("Private Key", PEM.partition("\n-----END")[0])])
 def test_masking_secrets_in_a_line_of_json_keeps_it_valid_json(kind: str, secret: str) -> None:
     bob = memory()
     text = f"first\n{secret}\nlast \u201cword\u201d \\"
@@ -257,7 +256,7 @@ def test_custom_patterns_are_masked_and_ignored_kinds_are_not() -> None:
     assert bob.read("a.md") == f"[redacted: badge], PIN: [redacted: pin], {AWS}"
 
 
-@pytest.mark.parametrize(
+@looped(
     ("wrong", "told"),
     [
         ({"action": "hide"}, "action must be one of"),
@@ -284,7 +283,7 @@ def test_invalid_options_are_refused(wrong: dict[str, object], told: str) -> Non
         RedactionPlugin(**wrong)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("kind", "sample"), [(kind, each) for kind, all_ in SAMPLES.items() for each in all_])
+@looped(("kind", "sample"), [(kind, each) for kind, all_ in SAMPLES.items() for each in all_])
 def test_every_known_form_of_a_credential_is_found(kind: str, sample: str) -> None:
     assert kind in {found.kind for found in known_secrets(f"see {sample} x")}
     bob = memory()

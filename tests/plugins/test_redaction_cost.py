@@ -11,6 +11,7 @@ from agent_memory.plugins._secrets import KEY_FORMS, LINE_OF_KEY, PATTERNS, know
 from agent_memory.plugins.redaction import _DEEP_ESCAPE, _ESCAPE
 from tests.plugins.backtracking import TooManyStepsError, steps_of
 from tests.plugins.secret_forms import SAMPLES, hostile_units, text_of
+from tests.support.loops import looped
 
 SHORT, TIMES = 200, 6
 MOST = 2 * TIMES
@@ -49,13 +50,13 @@ def test_a_superlinear_pattern_is_detected(form: str, unit: tuple[str, str]) -> 
     assert not is_linear(re.compile(form), unit)
 
 
-@pytest.mark.parametrize(("kind", "pattern"), PATTERNS)
+@looped(("kind", "pattern"), PATTERNS)
 def test_the_step_counter_finds_the_same_matches_as_re(kind: str, pattern: re.Pattern[str]) -> None:
     for sample in (*SAMPLES[kind], f" {SAMPLES[kind][0]} {SAMPLES[kind][-1]}\n"):
         assert steps_of(pattern, sample).spans == [match.span() for match in pattern.finditer(sample)]
 
 
-@pytest.mark.parametrize(("kind", "pattern"), ALL)
+@looped(("kind", "pattern"), ALL)
 def test_a_patterns_steps_are_linear_for_repeated_parts_of_its_own_samples(kind: str, pattern: re.Pattern[str]) -> None:
     own = [("", sample[: len(sample) // part]) for sample in SAMPLES.get(kind, ()) for part in (1, 3)]
     for unit in (*own, *((begin, run) for _, begin in own[1:2] for run in " \\a=")):
