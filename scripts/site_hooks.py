@@ -33,7 +33,6 @@ ROOT_PAGES: Final = {
 """The pages outside ``docs/``, and their names in the site."""
 INDEXES: Final = {
     "decisions": "# Decisions\n\nEach page has the reasons for one choice, and the alternatives that were refused.",
-    "evidence": "# Evidence\n\nEach page has measured figures, and says how they were measured.",
 }
 """The directories of ``docs/`` without an index of their own, and how the generated one begins."""
 EXAMPLES: Final = "examples.md"
@@ -215,7 +214,7 @@ def _page_of(path: str) -> str | None:
         return ROOT_PAGES[path]
     if path == "docs":
         return "index.md"
-    if not path.startswith("docs/") or not (ROOT / path).exists():
+    if not path.startswith("docs/") or path.startswith("docs/evidence") or not (ROOT / path).exists():
         return None
     uri = path.removeprefix("docs/")
     return f"{uri}/index.md" if (ROOT / path).is_dir() else uri

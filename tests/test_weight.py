@@ -25,7 +25,7 @@ BOUNDS = {
     "commands": 36,
     "modules": 237,
     "modules with one importer": 60,
-    "words of docs": 100_700,
+    "words of docs": 100_800,
 }
 
 PRODUCT = {

@@ -1,4 +1,4 @@
-"""Fixtures of the fault tests, and the page of a run: ``--faults-page docs/faults.md``."""
+"""Fixtures of the fault tests, and the page of a run: ``--faults-page docs/evidence/faults.md``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     results = session.config.stash[_RESULTS]
     if (file := session.config.getoption("--faults-page")) and results.cells:  # a process without cells writes no page
         long = " --long" if session.config.getoption("--long") else ""
-        command = f"python -m pytest tests/faults{long} --faults-page docs/faults.md"
+        command = f"python -m pytest tests/faults{long} --faults-page docs/evidence/faults.md"
         Path(file).write_text(page(results, command))
 
 

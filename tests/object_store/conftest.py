@@ -1,4 +1,4 @@
-"""Write the documentation page of a run of the fault matrix: ``--s3-faults-page docs/s3-faults.md``."""
+"""Write the documentation page of a run of the fault matrix: ``--s3-faults-page docs/evidence/s3-faults.md``."""
 
 from __future__ import annotations
 

@@ -340,7 +340,7 @@ with an error other than `OutcomeUnknownError` changed nothing; a failed rename 
 this page:
 
 ```sh
-python -m pytest tests/object_store/test_fault_matrix*.py --long --s3-faults-page docs/s3-faults.md
+python -m pytest tests/object_store/test_fault_matrix*.py --long --s3-faults-page docs/evidence/s3-faults.md
 ```
 
 "reset": the connection is cut before the request is forwarded. "reply lost": it is cut after that. "hangs": there is
@@ -387,10 +387,11 @@ plain `delete` rely on none, unless the store keeps versions or the call has an 
 
 ## Clones of one image
 
-One image of a process is restored four times, as [snapshots](serverless-and-snapshots.md) do: by a bare `clone` system
-call, each clone with the process id of the image, in a process namespace of its own. The connections of the image are
-dead, and its files are opened again. In a warm image the process has written and read the files before; in a cold one
-it has only opened the service. The clones race; the table shows what the store kept of what they were told.
+One image of a process is restored four times, as [snapshots](../serverless-and-snapshots.md) do: by a bare `clone`
+system call, each clone with the process id of the image, in a process namespace of its own. The connections of the
+image are dead, and its files are opened again. In a warm image the process has written and read the files before; in
+a cold one it has only opened the service. The clones race; the table shows what the store kept of what they were
+told.
 
 {clones}
 """
