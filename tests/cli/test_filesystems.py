@@ -73,7 +73,9 @@ def test_edits_that_are_lost_between_two_processes_break_the_promise(
 
     monkeypatch.setattr(ScratchTree, "add_one", blind)  # in this process only
     sights = [tried_in_two_processes(LocalBackend(tmp_path), str(tmp_path), {}) for _ in range(3)]
-    assert {sight.seen for sight in sights} == {"no"}, sights
+    seen = {sight.seen for sight in sights}  # "failed" says nothing about the promise, as the next test shows
+    assert "no" in seen, sights
+    assert "yes" not in seen, sights
 
 
 def test_a_second_process_that_fails_says_nothing_about_the_promise(tmp_path: Path) -> None:
