@@ -7,7 +7,7 @@ import re
 from codecs import BOM_UTF8
 from collections.abc import Callable
 from itertools import accumulate
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 MOST_LEVELS: Final = 256
 """The maximum nesting of a JSON text that is parsed, and therefore of one that is stored."""
@@ -39,6 +39,11 @@ def parse_json(
     text = data if isinstance(data, str) else data.removeprefix(BOM_UTF8).decode()  # needs no codec of a file
     require_levels(text)
     return json.loads(text, parse_constant=parse_constant, object_pairs_hook=object_pairs_hook)
+
+
+def refuse_constant(name: str) -> NoReturn:
+    """Refuse ``NaN`` and ``Infinity``: Python parses them, but they are not JSON."""
+    raise ValueError(f"{name} is not JSON")
 
 
 def require_levels(text: str) -> None:

@@ -7,10 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from agent_memory._json import parse_json, require_levels
-from agent_memory.conversation.messages import refuse_constant
+from agent_memory._json import parse_json, refuse_constant, require_levels
 from agent_memory.errors import InvalidContentError
-from agent_memory.reading.lines import MARK
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +90,7 @@ def saved_jobs(values: Sequence[Any], old: bytes) -> bytes:
 
 def _values(data: bytes) -> list[Any]:
     try:
-        values = parse_json(data.removeprefix(MARK).decode(), parse_constant=refuse_constant)
+        values = parse_json(data, parse_constant=refuse_constant)
     except ValueError as error:
         raise ValueError(f"not a list of jobs ({type(error).__name__})") from None
     if not isinstance(values, list):

@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
-from agent_memory._json import MOST_LEVELS, parse_json
+from agent_memory._json import MOST_LEVELS, parse_json, refuse_constant
 from agent_memory.errors import InvalidContentError
 from agent_memory.reading.lines import MARK, MAX_LINE
 
@@ -89,15 +89,10 @@ class Message:
 def parse(line: bytes) -> Message | None:
     """Parse the message of a line; None if the line is not UTF-8, not JSON, or does not have a message's fields."""
     try:
-        values = parse_json(line.removeprefix(MARK).decode(), parse_constant=refuse_constant)
+        values = parse_json(line, parse_constant=refuse_constant)
         return _message(values) if isinstance(values, dict) else None
     except (ValueError, TypeError, KeyError):
         return None
-
-
-def refuse_constant(name: str) -> NoReturn:
-    """Refuse ``NaN`` and ``Infinity``: Python parses them, but they are not JSON."""
-    raise ValueError(f"{name} is not JSON")
 
 
 def _message(values: dict[str, Any]) -> Message:

@@ -8,9 +8,9 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib import metadata
-from typing import Any, Final, NoReturn, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
-from agent_memory._json import parse_json, require_levels
+from agent_memory._json import parse_json, refuse_constant, require_levels
 from agent_memory.core.one_file import attempt_each, fails_alone, raise_failed
 from agent_memory.core.sync_facade import step, sync_facade
 from agent_memory.errors import (
@@ -157,8 +157,7 @@ def to_json(value: object) -> str:
 def from_json(data: str | bytes) -> Any:
     """Return the value of a JSON text, which may begin with a byte order mark; None if it is damaged."""
     try:
-        text = data if isinstance(data, str) else without_mark(data).decode()
-        return parse_json(text, parse_constant=_refuse)
+        return parse_json(data, parse_constant=refuse_constant)
     except ValueError:  # UnicodeDecodeError is a ValueError
         return None
 
@@ -166,10 +165,6 @@ def from_json(data: str | bytes) -> Any:
 def without_mark(line: bytes) -> bytes:
     """Return a line without a byte order mark at its beginning."""
     return line.removeprefix(MARK)
-
-
-def _refuse(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
 
 
 async def append_records(memory: AsyncAgentMemory, path: str, values: Iterable[object]) -> WriteResult | None:

@@ -169,7 +169,7 @@ class FileSearch:
         return len(self.matches) == self._limit or (len(self.matches) > 1 and self._room < 0)
 
     def _take(self, data: bytes, *, is_whole: bool = True) -> None:
-        """Search the next line, of which only the beginning is known if it is not whole."""
+        """Search the next line. A line that is not whole is cut, and only serves as a neighbour of a match."""
         self._line += 1
         line = (data.removeprefix(MARK) if self._line == 1 else data).decode(errors="replace")
         for match in self.matches[-self._context :] if self._context else ():

@@ -51,8 +51,8 @@ class Filesystem:
     def unmount(self) -> None:
         """Unmount it and give the loop device back.
 
-        A mount namespace that another test made meanwhile has a copy of the mount: until it ends, the filesystem stays
-        as it is, and a new mount would be of the same, switched-off one.
+        Another test may have made a mount namespace with a copy of this mount. The kernel keeps the switched-off
+        filesystem until that namespace ends, and would mount it again.
         """
         _run("umount", self.top)
         end = time.monotonic() + _PATIENCE
@@ -62,7 +62,7 @@ class Filesystem:
     def _is_attached(self) -> bool:
         files = Path("/sys/block").glob("loop*/loop/backing_file")
         for file in files:
-            with suppress(OSError):  # the device was given back meanwhile
+            with suppress(OSError):  # the kernel may free the device at any time
                 if file.read_text().strip() == str(self.image):
                     return True
         return False

@@ -1,4 +1,4 @@
-"""The parts that adapters share: JSON lines, of which damaged ones are counted, and names of files for any text."""
+"""The parts that adapters share: JSON lines with a count of damaged ones, and names of files for any text."""
 
 from __future__ import annotations
 

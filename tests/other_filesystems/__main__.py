@@ -27,7 +27,7 @@ _HEAD = """# Other filesystems
 This page lists the guarantees of `agent_memory_fsspec` on filesystems of fsspec that have no backend of their own. A
 run of the whole backend contract (`agent-memory doctor --contract`) and of `agent-memory doctor` measured them. No
 result is taken from documentation. To repeat the run, call `python -m tests.other_filesystems` as root on Debian with
-samba installed. The run takes half an hour.
+samba and the extra `ecosystem` installed. The run takes half an hour.
 
 fsspec {fsspec}, Python {python}. "plainly" means without options: operations that no filesystem of fsspec guarantees
 (creating, appending, editing, renaming, preconditions) are refused. "single writer" means `allow_single_writer`: the
