@@ -241,7 +241,7 @@ def every_call_is_the_same(*_: Any) -> bool:
     return True
 
 
-def a_lost_answer_is_a_refusal(_: Any, error: BaseException) -> bool:
+def a_lost_answer_is_a_refusal(_run: Any, _call: Any, error: BaseException) -> bool:
     return isinstance(error, AgentMemoryError)
 
 
@@ -266,7 +266,7 @@ KEYED_DEFECTS: list[Planted] = [
     (tree, "apply_once", the_change_comes_before_the_receipt),
     (idempotency, "receipt_key", the_key_is_not_scoped),
     (idempotency._Claim, "_wait", a_call_that_ended_without_a_word_is_made_again),
-    (receipts.Receipt, "is_of", every_call_is_the_same),
+    (receipts.Receipt, "is_of_call", every_call_is_the_same),
     (idempotency, "_changed_nothing", a_lost_answer_is_a_refusal),
     (receipts.Receipt, "is_over", a_call_that_takes_longer_than_the_window_is_over),
     (receipts.Receipt, "is_over", a_key_is_free_before_it_expires),
