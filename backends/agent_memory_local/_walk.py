@@ -16,7 +16,6 @@ from agent_memory.backend._host_files import with_reason
 from agent_memory.backend.helpers import not_found, taken_name
 from agent_memory.errors import (
     AgentMemoryError,
-    AgentMemoryFileNotFoundError,
     FileAlreadyExistsError,
     PathTraversalError,
 )
@@ -197,6 +196,11 @@ class Walker:
             AgentMemoryFileNotFoundError: the name does not exist.
             PathTraversalError: the name is a symbolic link.
         """
+        while True:
+            with suppress(StalePath):  # a file that was replaced was never missing
+                return self._file(directory, key)
+
+    def _file(self, directory: int, key: Key) -> int:
         path, name = _above(key.storage), on_disk(key.name)
         try:
             file = os.open(name, os.O_RDONLY | _FILE, dir_fd=directory)
@@ -243,22 +247,22 @@ class Walker:
         return self.spelling.is_exact(directory, _above(key.storage), on_disk(key.name), found)
 
     def _if_exact(self, found: int, directory: int, path: str, name: str, error: Callable[[], AgentMemoryError]) -> int:
-        """Return the descriptor found by a name; close it and raise if the entry has another spelling."""
+        """Return the descriptor found by a name; close it and raise if the entry has another spelling.
+
+        Raises:
+            StalePath: the entry was replaced or deleted after it was opened.
+        """
         try:
-            if not self.spelling.is_exact(directory, path, name, found):
-                raise error()
-        except AgentMemoryError:
-            close(found)
-            raise
+            if self.spelling.is_exact(directory, path, name, found):
+                return found
+            refused: Exception = error()
         except FileNotFoundError:
-            close(found)
-            if isinstance(refused := error(), AgentMemoryFileNotFoundError):
-                raise refused from None
-            raise StalePath from None
+            refused = StalePath()
         except BaseException:
             close(found)
             raise
-        return found
+        close(found)
+        raise refused
 
     def _stepped(self, directory: int, path: str, segments: Sequence[str], key: Key) -> int:
         return _down(directory, path, segments, lambda above, at, segment: self._step(above, at, segment, key))
@@ -279,7 +283,10 @@ class Walker:
         except NotADirectoryError:
             _refuse_symlink(above, segment, key)
             raise not_found(key) from None
-        return self._if_exact(found, above, path, segment, lambda: not_found(key))
+        try:
+            return self._if_exact(found, above, path, segment, lambda: not_found(key))
+        except StalePath:
+            raise not_found(key) from None  # a directory is never replaced by one step
 
     def _made_step(self, above: int, path: str, segment: str, key: Key, sync: bool) -> int:
         made = False

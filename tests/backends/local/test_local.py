@@ -28,7 +28,7 @@ from agent_memory import (
 )
 from agent_memory.backend import ANY, ReadWhen
 from agent_memory.key import Key
-from agent_memory_local import LocalBackend
+from agent_memory_local import LocalBackend, _spelling
 
 
 @pytest.fixture
@@ -134,6 +134,30 @@ def test_an_empty_directory_is_not_listed(memory: AgentMemory, root: Path) -> No
     memory.write("kept.md", "x")
     (root / "empty" / "too").mkdir(parents=True)
     assert [str(entry) for entry in memory.list(recursive=False)] == ["kept.md"]
+
+
+@pytest.mark.parametrize("end", ["replaced", "replaced three times", "deleted"])
+def test_a_file_that_ends_before_its_other_case_is_looked_up_is_read_as_it_is_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    AgentMemory.open(tmp_path).write("d/file.md", "0")
+    other = AgentMemory.open(tmp_path)
+    replacements = iter(range(3 if end == "replaced three times" else 1))
+    looked_up = _spelling._status
+
+    def status(directory: int, name: str) -> os.stat_result | None:
+        if name == "FILE.MD" and (number := next(replacements, None)) is not None:
+            other.delete("d/file.md") if end == "deleted" else other.write("d/file.md", str(number + 1))
+        return looked_up(directory, name)
+
+    memory = AgentMemory.open(tmp_path)
+    other.read("d/file.md")  # the other memory looks up no more names
+    monkeypatch.setattr(_spelling, "_status", status)
+    if end == "deleted":
+        with pytest.raises(AgentMemoryFileNotFoundError):
+            memory.read("d/file.md")
+    else:
+        assert memory.read("d/file.md") == ("3" if end == "replaced three times" else "1")
 
 
 def test_concurrent_writes_and_deletes_in_one_directory_lose_no_write(memory: AgentMemory) -> None:
