@@ -33,6 +33,7 @@ from agent_memory.testing import FunctionalContract
 from tests.faults.building import NO_COMPILER
 from tests.support import sizes
 from tests.support.ceph import cluster
+from tests.support.leaving_out import LongTests
 from tests.support.places import Place, in_a_versioned_bucket, on_disk
 from tests.support.progress import report_quietly
 from tests.support.scopes import scope_of
@@ -56,9 +57,13 @@ _SLOW = (
     "tests/testing/",
 )
 """The files and folders that --fast leaves out, besides the tests that need a server."""
-_ECOSYSTEM = ("tests/integrations/test_dataframes.py", "tests/other_filesystems/")
+_ECOSYSTEM = (
+    "tests/backends/obstore/test_azure.py",
+    "tests/conversation/test_model_apis.py",
+    "tests/integrations/test_dataframes.py",
+    "tests/other_filesystems/",
+)
 """The files and folders that need the extra `ecosystem`; single tests of other files have the marker `ecosystem`."""
-_OF_BACKENDS = ("tests/backends/", "tests/object_store/")
 _is_fast = False
 _stderr = 2
 
@@ -85,6 +90,7 @@ def pytest_configure(config: pytest.Config) -> None:
     sizes.is_long = config.getoption("--long")
     if not sizes.is_long:
         FunctionalContract.rounds, FunctionalContract.model_examples = 20, 10
+        config.pluginmanager.register(LongTests())
 
 
 class Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
@@ -120,26 +126,13 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     left_out = {item for item in items if _is_of_ecosystem(item) != config.getoption("--ecosystem")}
     if not config.getoption("--long"):
-        seen: set[str] = set()
-        left_out |= {item for item in items if item.get_closest_marker("long") or _is_again_on_s3(item, seen)}
+        left_out |= {item for item in items if item.get_closest_marker("long")}
     config.hook.pytest_deselected(items=[*left_out])
     items[:] = [item for item in items if item not in left_out]
 
 
 def _is_of_ecosystem(item: pytest.Item) -> bool:
     return item.nodeid.startswith(_ECOSYSTEM) or item.get_closest_marker("ecosystem") is not None
-
-
-def _is_again_on_s3(item: pytest.Item, seen: set[str]) -> bool:
-    """Whether a test above the backends has S3 in an earlier variant too: the contract says that backends are alike."""
-    values = item.callspec.params.values() if isinstance(item, pytest.Function) and hasattr(item, "callspec") else ()
-    is_on_s3 = any(isinstance(value, str) and value == "ministack" for value in values)
-    if item.nodeid.startswith(_OF_BACKENDS) or not is_on_s3:
-        return False
-    name = item.nodeid.partition("[")[0]
-    is_again = name in seen
-    seen.add(name)
-    return is_again
 
 
 def pytest_collection_finish() -> None:

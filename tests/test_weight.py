@@ -15,7 +15,7 @@ weights: Callable[[Path], dict[str, int]] = _SCRIPT["weights"]
 
 # Raise this on purpose: the greatest number of each, and the reason for more in the commit.
 BOUNDS = {
-    "code lines": 28_450,
+    "code lines": 28_452,
     "names of AgentMemory": 31,
     "parameters of AgentMemory": 61,
     "names of the room versions": 22,
@@ -25,7 +25,7 @@ BOUNDS = {
     "commands": 36,
     "modules": 238,
     "modules with one importer": 61,
-    "words of docs": 100_800,
+    "words of docs": 97_600,
 }
 
 PRODUCT = {
@@ -84,15 +84,8 @@ def test_a_revision_is_counted_without_the_changes_after_it(product: Path, monke
     assert of_revision("HEAD") == COUNTED
 
 
-@pytest.mark.parametrize("name", BOUNDS)
-def test_no_number_grows_unless_its_bound_is_raised_on_purpose(name: str, checkout: dict[str, int]) -> None:
-    assert checkout[name] <= BOUNDS[name]
-
-
-def test_every_number_has_a_bound(checkout: dict[str, int]) -> None:
+def test_no_number_grows_unless_its_bound_is_raised_on_purpose() -> None:
+    checkout = weights(Path(__file__).parents[1])
     assert checkout.keys() == BOUNDS.keys()
-
-
-@pytest.fixture(scope="module")
-def checkout() -> dict[str, int]:
-    return weights(Path(__file__).parents[1])
+    grown = {name: f"{number} of at most {BOUNDS[name]}" for name, number in checkout.items() if number > BOUNDS[name]}
+    assert grown == {}, "make it smaller, or raise its bound in this file on purpose"

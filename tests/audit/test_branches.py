@@ -170,8 +170,8 @@ def test_batches_of_two_clones_at_one_moment_are_both_kept(tmp_path: Path) -> No
 
 
 @pytest.mark.skipif(not CAN_CLONE, reason="needs the system call clone of Linux")
-@pytest.mark.parametrize("warm", [True, False], ids=["warm", "cold"])
-@pytest.mark.parametrize("place", ["disk", "s3"])
+@pytest.mark.parametrize("warm", [True, pytest.param(False, marks=pytest.mark.long)], ids=["warm", "cold"])
+@pytest.mark.parametrize("place", ["disk", pytest.param("s3", marks=pytest.mark.long)])
 def test_the_log_of_clones_is_intact(place: str, warm: bool, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     root = Root(str(tmp_path / "root"), {})
     if place == "s3":

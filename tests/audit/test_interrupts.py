@@ -231,7 +231,7 @@ print(interrupts, len({entry.path for entry in memory.list()} - reported))
 """
 
 
-for_seconds = pytest.mark.parametrize("seconds", [2, pytest.param(60, marks=pytest.mark.long)])
+for_seconds = pytest.mark.parametrize("seconds", [1, pytest.param(60, marks=pytest.mark.long)])
 
 
 @for_seconds
@@ -244,7 +244,7 @@ def test_real_signals_neither_break_a_chain_nor_lose_a_record(tmp_path: Path, se
     assert interrupts > 50
 
 
-@pytest.mark.parametrize("seconds", [5, pytest.param(60, marks=pytest.mark.long)])
+@pytest.mark.parametrize("seconds", [2, pytest.param(60, marks=pytest.mark.long)])
 def test_a_signal_between_the_work_and_its_report_loses_no_report(seconds: float) -> None:
     """A profile function does not see the call of a class, such as `range`; a signal can arrive after it."""
     process = subprocess.run(

@@ -219,6 +219,7 @@ def test_records_on_s3_are_batched_until_the_service_is_closed(
     assert intact(url, ministack).records == 21
 
 
+@pytest.mark.long
 def test_a_log_on_s3_has_records_also_if_the_first_name_beside_them_is_no_key(ministack: S3Server) -> None:
     url = ministack.new_url()
     assert log_at(url, ministack.options).is_keyed() is None
@@ -230,6 +231,7 @@ def test_a_log_on_s3_has_records_also_if_the_first_name_beside_them_is_no_key(mi
     assert log_at(url, ministack.options).is_keyed() is False
 
 
+@pytest.mark.long
 def test_records_on_s3_are_written_by_a_timer(ministack: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit_module, "FLUSH_SECONDS", 0.05)
     url, flushed = ministack.new_url(), threading.Event()

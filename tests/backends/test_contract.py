@@ -87,6 +87,7 @@ class TestMemoryWithVersions(BackendContract):
         return with_versions(MemoryBackend())
 
 
+@pytest.mark.long
 class TestLocalWithVersions(BackendContract):
     test_nothing_larger_than_max_bytes_is_written = None  # type: ignore[assignment]  # no room for the settings
 

@@ -1,12 +1,15 @@
 """The contract on S3 servers. ministack runs all race rounds, SeaweedFS a few in long runs, and moto none.
 
+Short runs have the whole contract by the engine obstore, and `OF_S3FS` by s3fs.
+
 Short runs use SeaweedFS in the races of `tests.core.test_concurrency` and in the policy tests.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from tests.support.servers import S3Server
 
 Open = Callable[[str], AnyBackend]
+T = TypeVar("T")
 
 
 class _OnS3(FunctionalContract):
@@ -51,10 +55,98 @@ class _OnS3(FunctionalContract):
         return opened(url)
 
 
-class TestMinistack(_OnS3, BackendContract):
-    """An emulator, fast and atomic."""
+OF_S3FS = {
+    "test_a_name_is_kept_as_it_is": 4,
+    "test_a_range_is_read_only_of_the_state_asked_for": 9,
+    "test_a_range_is_what_a_slice_gives": 9,
+    "test_pages_give_every_name_once": 4,
+    "test_what_is_no_file_is_not_found": 3,
+    **dict.fromkeys(
+        (
+            "test_a_condition_on_the_state_decides_about_a_delete",
+            "test_a_create_refuses_a_file_that_is_there",
+            "test_a_write_on_a_stale_version_is_a_conflict",
+            "test_a_version_of_a_missing_file_is_a_conflict",
+            "test_of_racing_deletes_exactly_one_wins",
+            "test_what_is_not_there_is_erased_already",
+            "test_a_write_in_parts_needs_a_name_that_can_be_a_file",
+        ),
+        2,
+    ),
+    **dict.fromkeys(
+        (
+            "test_a_delete_on_a_stale_version_is_a_conflict",
+            "test_a_delete_on_a_version_never_takes_a_newer_file",
+            "test_a_delete_on_the_current_version_deletes",
+            "test_a_directory_is_erased_with_all_that_is_in_it",
+            "test_a_file_is_erased_alone",
+            "test_a_file_outlives_the_erasing_of_its_earlier_states",
+            "test_a_file_that_is_renamed_has_one_name_at_least",
+            "test_a_file_written_in_parts_has_its_origin",
+            "test_a_file_written_in_parts_is_there_when_it_is_complete",
+            "test_a_name_is_free_again",
+            "test_a_write_in_parts_creates_no_file_that_is_there",
+            "test_a_write_in_parts_on_a_version_replaces_no_other",
+            "test_a_write_in_parts_on_present_replaces_a_file_and_creates_none",
+            "test_a_write_in_parts_replaces_whatever_is_there",
+            "test_a_write_in_parts_that_is_aborted_leaves_nothing",
+            "test_an_async_caller_gets_the_same",
+            "test_of_racing_creators_in_parts_exactly_one_wins",
+            "test_of_racing_renames_of_one_file_exactly_one_wins",
+            "test_of_racing_renames_to_one_name_exactly_one_wins",
+            "test_random_operations_do_what_they_do_on_a_dict",
+            "test_readers_see_the_old_or_the_new_of_a_write_in_parts",
+        ),
+        1,
+    ),
+}
+"""The tests of s3fs in the short run, and which share of their values: what obstore skips, and what engines do alone.
 
-    rounds = 100 if sizes.is_long else 5
+The short run has all others by obstore, which needs a fifth of the time. Both engines share everything above them.
+"""
+
+
+def shortened(tests: Mapping[str, int]) -> Callable[[type[T]], type[T]]:
+    """In the short run a contract has only some of its tests, each with every so-many-th value of its parameters."""
+
+    def leave_out(contract: type[T]) -> type[T]:
+        if not sizes.is_long:
+            assert all(hasattr(contract, name) for name in tests)
+            for name in dir(contract):
+                if name.startswith("test_"):
+                    setattr(contract, name, thinned(getattr(contract, name), tests[name]) if name in tests else None)
+        return contract
+
+    return leave_out
+
+
+def thinned(test: Callable[..., None], step: int) -> Callable[..., None]:
+    """The test with every ``step``-th value of each of its parameters."""
+
+    @functools.wraps(test)
+    def run(*args: Any, **fixtures: Any) -> None:
+        test(*args, **fixtures)
+
+    run.pytestmark = [_thinned(mark, step) for mark in getattr(test, "pytestmark", ())]  # type: ignore[attr-defined]
+    return run
+
+
+def _thinned(mark: pytest.Mark, step: int) -> pytest.Mark:
+    if mark.name != "parametrize":
+        return mark
+    names, values = mark.args
+    ids = mark.kwargs.get("ids")
+    ids = ids if ids is None or callable(ids) else [*ids][::step]
+    return pytest.mark.parametrize(names, [*values][::step], ids=ids).mark
+
+
+@shortened(OF_S3FS)
+class TestMinistack(_OnS3, BackendContract):
+    """An emulator, fast and atomic, with the engine s3fs."""
+
+    rounds = 100 if sizes.is_long else 3
+    if not sizes.is_long:
+        model_examples = 4
 
     @pytest.fixture
     def server(self, ministack: S3Server) -> S3Server:

@@ -1,4 +1,4 @@
-"""Fixtures that run the command line in this process or as the installed script."""
+"""Fixtures that run the command line in this process, in a forked one, or as the installed script."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ import inspect
 import os
 import subprocess
 import sysconfig
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
+from agent_memory.cli import doctor, probes
 from agent_memory.cli.app import app
 from tests.cli.commands import seed
+from tests.support import forked, sizes
 
 _VARIABLES = (
     "AGENT_MEMORY_URL", "AGENT_MEMORY_STORAGE_OPTIONS", "AGENT_MEMORY_CONFIG", "AGENT_MEMORY_PLUGINS", "VISUAL",
@@ -51,15 +54,28 @@ def script() -> str:
 
 @pytest.fixture
 def spawn(script: str, tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[bytes]]:
-    """Run the installed console script to its end."""
+    """Run the console script to its end with `tests.support.forked.run`: in the short run in a forked process."""
 
-    def spawn(*args: str, given: bytes = b"", **details: Any) -> subprocess.CompletedProcess[bytes]:
-        environment = {**os.environ, **details.pop("env", {})}
-        return subprocess.run(
-            [script, *args], input=given, capture_output=True, cwd=tmp_path, env=environment, check=False, **details
-        )
+    def spawn(*args: str, env: Mapping[str, str] = {}, **details: Any) -> subprocess.CompletedProcess[bytes]:
+        return forked.run([script, *args], cwd=tmp_path, env={**os.environ, **env}, **details)
 
     return spawn
+
+
+@pytest.fixture
+def launch(
+    spawn: Callable[..., subprocess.CompletedProcess[bytes]],
+) -> Callable[..., subprocess.CompletedProcess[bytes]]:
+    """Run the installed console script to its end, always with the start of an interpreter."""
+    return partial(spawn, real=True)
+
+
+@pytest.fixture
+def quick_doctor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the short run, doctor tries no second process, and does not go on replacing a file that readers read."""
+    if not sizes.is_long:
+        monkeypatch.setattr(probes, "_SECONDS_OF_REPLACING", 0.0)
+        monkeypatch.setattr(doctor, "tried_in_two_processes", lambda *_: probes.Sight("yes", "not tried"))
 
 
 @pytest.fixture

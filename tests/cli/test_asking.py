@@ -15,6 +15,7 @@ from agent_memory import AgentMemoryService, VersionLimits
 from tests.cli.test_mistyped import contents
 
 Run = Callable[..., Result]
+Spawn = Callable[..., subprocess.CompletedProcess[bytes]]
 COMMANDS = {
     "rm -r": (["rm", "-r", "dir"], "Delete 2 files of bob at dir? Each becomes a version."),
     "forget": (
@@ -41,20 +42,20 @@ def words(command: str, version: str) -> list[str]:
     return ["--url", "store", "--agent", "bob", *(version if word == "ID" else word for word in COMMANDS[command][0])]
 
 
-def on_a_terminal(script: str, answer: str, *args: str) -> subprocess.CompletedProcess[bytes]:
+def on_a_terminal(spawn: Spawn, answer: str, *args: str) -> subprocess.CompletedProcess[bytes]:
     ours, theirs = pty.openpty()
     os.write(ours, answer.encode())
     try:
-        return subprocess.run([script, *args], stdin=theirs, capture_output=True, check=False)
+        return spawn(*args, stdin=theirs)
     finally:
         os.close(ours)
         os.close(theirs)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_terminal_is_asked_and_no_leaves_everything(script: str, version: str, command: str) -> None:
+def test_a_terminal_is_asked_and_no_leaves_everything(spawn: Spawn, launch: Spawn, version: str, command: str) -> None:
     before = contents(Path("store"))
-    told = on_a_terminal(script, "n\n", *words(command, version))
+    told = on_a_terminal(launch if command == "forget" else spawn, "n\n", *words(command, version))
     assert (told.returncode, told.stdout) == (1, b"")
     assert COMMANDS[command][1].replace("ID", version) in told.stderr.decode()
     assert told.stderr.endswith(b"Error: nothing was changed\n")
@@ -63,8 +64,8 @@ def test_a_terminal_is_asked_and_no_leaves_everything(script: str, version: str,
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize(("answer", "options"), [("y\n", []), ("", ["--yes"])])
-def test_a_yes_goes_on(script: str, version: str, command: str, answer: str, options: list[str]) -> None:
-    done = on_a_terminal(script, answer, *words(command, version), *options)
+def test_a_yes_goes_on(spawn: Spawn, version: str, command: str, answer: str, options: list[str]) -> None:
+    done = on_a_terminal(spawn, answer, *words(command, version), *options)
     assert done.returncode == 0, done.stderr
     assert (b"[y/N]" in done.stderr) == bool(answer)
 
@@ -80,8 +81,8 @@ def test_without_a_terminal_only_the_option_yes_goes_on(run: Run, version: str, 
     assert run(*how, *words(command, version), "--yes").exit_code == 0
 
 
-def test_what_changes_nothing_or_one_file_does_not_ask(script: str, run: Run, version: str) -> None:
+def test_what_changes_nothing_or_one_file_does_not_ask(spawn: Spawn, run: Run, version: str) -> None:
     assert run(*words("undo", version), "--dry-run").exit_code == 0
     assert run("--url", "store", "--agent", "bob", "rm", "dir/b.md").exit_code == 0
-    missing = on_a_terminal(script, "", "--url", "store", "--agent", "bob", "rm", "-r", "typo")
+    missing = on_a_terminal(spawn, "", "--url", "store", "--agent", "bob", "rm", "-r", "typo")
     assert (missing.returncode, b"[y/N]" in missing.stderr) == (3, False)

@@ -12,6 +12,9 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
+from tests.support import sizes
+from tests.support.sizes import also
+
 Run = Callable[..., Result]
 Spawn = Callable[..., subprocess.CompletedProcess[bytes]]
 History = Callable[[bytes], Path]
@@ -61,7 +64,7 @@ HOSTILE = {
     "lone surrogate": b'{"role": "user", "content": "\\ud800x", "timestamp": "2026-03-01T12:00:00"}\n',
     "first and last moment": line("x", timestamp="0001-01-01T00:00:00") + line("x", timestamp="9999-12-31T23:59+23:59"),
     "strange zone": line("x", timestamp="2026-03-01T12:00:00+23:59:59.999999"),
-    "a long line": line("x" * 10_000_000) + line("y"),
+    "a long line": line("x" * (10_000_000 if sizes.is_long else 1_000_000)) + line("y"),
     "a number too long": line(0).replace(b"0,", b"1" * 10_000 + b","),
 }
 
@@ -104,7 +107,7 @@ def test_a_history_that_is_a_link_is_refused_without_showing_a_host_path(
     assert (tmp_path / "secret").read_bytes() == line("secret")
 
 
-@pytest.mark.parametrize("command", [["show"], ["search", "\u30e1"]])
+@pytest.mark.parametrize("command", [["show"], *also([["search", "\u30e1"]])])
 def test_a_character_that_the_terminal_cannot_show_is_escaped(
     spawn: Spawn, history: History, command: list[str]
 ) -> None:
@@ -115,18 +118,12 @@ def test_a_character_that_the_terminal_cannot_show_is_escaped(
 
 
 @pytest.mark.parametrize("command", [["show"], ["show", "--all"], ["show", "--json"], ["search", "x"]])
-def test_a_closed_output_pipe_ends_the_command_silently(
-    history: History, script: str, tmp_path: Path, command: list[str]
-) -> None:
+def test_a_closed_output_pipe_ends_the_command_silently(spawn: Spawn, history: History, command: list[str]) -> None:
     history(line("x" * 1000) * 1000)
     source, target = os.pipe()
     os.close(source)
-    try:
-        done = subprocess.run(
-            [script, "conversation", *command], stdout=target, stderr=subprocess.PIPE, cwd=tmp_path, check=False
-        )
-    finally:
-        os.close(target)
+    done = spawn("conversation", *command, stdout=target)
+    os.close(target)
     assert (done.returncode, done.stderr) == (141, b"")
 
 

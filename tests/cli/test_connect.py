@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import shlex
@@ -308,11 +309,12 @@ def test_the_printed_command_serves_the_store(run: Run, tmp_path: Path) -> None:
     entry = entry_of(run(*words))
 
     async def used(errors: TextIO) -> None:
-        async with over_stdio(["env", "-C", "/", entry["command"], *entry["args"]], errors) as client:
+        async with over_stdio([entry["command"], *entry["args"]], errors) as client:
             assert "kept" in (await called(client, "view", path="/memories/a.md")).text
             assert (await called(client, "append", path="/memories/a.md", text="x")).is_error
 
     with (tmp_path / "stderr").open("w+") as errors:
-        asyncio.run(used(errors))
+        with contextlib.chdir("/"):
+            asyncio.run(used(errors))
         errors.seek(0)
         assert errors.read() == ""

@@ -1,4 +1,7 @@
-"""demo, run by the installed script: real processes, the default store."""
+"""demo, run by the installed script: real processes, the default store.
+
+In the short run, the session that most tests look at is that of the script, and the others append with one process.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import json
 import os
 import pty
 import subprocess
+import sys
 import sysconfig
 import threading
 from collections.abc import Callable
@@ -15,9 +19,13 @@ from pathlib import Path
 import pytest
 
 from agent_memory import AgentMemoryService
+from tests.support import forked, sizes
 
 SCRIPT = str(Path(sysconfig.get_path("scripts"), "agent-memory"))
 Spawn = Callable[..., subprocess.CompletedProcess[bytes]]
+PROCESSES = 4 if sizes.is_long else 1
+WITH_ONE_PROCESS = "from agent_memory.cli import demo, main; demo._LINES = {1: demo._LINES[1]}; main()"
+COMMAND = [SCRIPT] if sizes.is_long else [sys.executable, "-c", WITH_ONE_PROCESS]
 
 
 @dataclass(frozen=True)
@@ -70,13 +78,13 @@ def test_demo_can_run_again_in_the_same_store(shown: Shown) -> None:
     assert doctor.returncode == 0
 
 
-def test_demo_prints_json_with_every_audit_line(spawn: Spawn) -> None:
-    document = json.loads(spawn("demo", "--json", "--url", "other store").stdout)
+def test_demo_prints_json_with_every_audit_line() -> None:
+    document = json.loads(forked.run([*COMMAND, "demo", "--json", "--url", "other store"]).stdout)
     assert document["held"] is True
     assert list(document["escapes"].values()) == ["parent", "symlink"]
     appends = [line for line in document["audit"] if str(line.get("actor")).startswith("process-")]
-    assert len(appends) == document["expected_lines"] == document["present_lines"] == 100
-    assert {line["actor"] for line in appends} == {"process-1", "process-2", "process-3", "process-4"}
+    assert len(appends) == document["expected_lines"] == document["present_lines"] == 25 * PROCESSES
+    assert {line["actor"] for line in appends} == {f"process-{number}" for number in range(1, PROCESSES + 1)}
 
 
 def test_the_output_of_demo_fits_one_screen(shown: Shown) -> None:
@@ -85,9 +93,9 @@ def test_the_output_of_demo_fits_one_screen(shown: Shown) -> None:
     assert [line for line in shown.text.splitlines() if len(line) > 80 and line not in shown.commands] == []
 
 
-def test_a_process_that_cannot_append_ends_the_demo(spawn: Spawn, tmp_path: Path) -> None:
+def test_a_process_that_cannot_append_ends_the_demo(tmp_path: Path) -> None:
     (tmp_path / "plugins.toml").write_text("[plugins.limits]\nmax_file_bytes = 100\n")
-    done = spawn("--config", "plugins.toml", "demo")
+    done = forked.run([*COMMAND, "--config", "plugins.toml", "demo"])
     assert (done.returncode, done.stderr.count(b"\n")) == (1, 1), done.stderr
     assert done.stderr.startswith(b"Error: a process could not append: "), done.stderr
 
@@ -115,13 +123,13 @@ def test_demo_ends_with_the_location_of_its_files_and_working_commands(
 @pytest.mark.parametrize(
     ("variables", "coloured"), [({}, True), pytest.param({"NO_COLOR": "1"}, False, marks=pytest.mark.long)]
 )
-def test_demo_has_colours_in_a_terminal(tmp_path: Path, variables: dict[str, str], coloured: bool) -> None:
+def test_demo_has_colours_in_a_terminal(variables: dict[str, str], coloured: bool) -> None:
     ours, theirs = pty.openpty()
     shown: list[bytes] = []
     reader = threading.Thread(target=lambda: shown.extend(iter(lambda: _read(ours), b"")))
     reader.start()
     environment = {**os.environ, "TERM": "xterm", **variables}
-    done = subprocess.run([SCRIPT, "demo"], stdout=theirs, cwd=tmp_path, env=environment, check=False)
+    done = forked.run([*COMMAND, "demo"], stdout=theirs, env=environment)
     os.close(theirs)
     reader.join()
     os.close(ours)

@@ -35,9 +35,11 @@ from agent_memory.testing import conformance
 from agent_memory.testing.conformance import conform
 from agent_memory_fsspec import FsspecBackend
 from agent_memory_memory import MemoryBackend
+from tests.support import sizes
 from tests.support.places import in_a_versioned_bucket
 from tests.support.servers import S3Server
 
+pytestmark = pytest.mark.usefixtures("quick_doctor")
 Run = Callable[..., Result]
 
 
@@ -237,8 +239,11 @@ def test_the_whole_contract_runs_against_a_url(run: Run, tmp_path: Path) -> None
     assert list((tmp_path / "store").iterdir()) == []
 
 
+@pytest.mark.long
 def test_a_broken_promise_of_the_contract_is_reported(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     real = MemoryBackend.stat
+    if not sizes.is_long:
+        monkeypatch.setattr(conformance, "_PYTEST", [*conformance._PYTEST, "-k", "stat or replaces"])
     monkeypatch.setattr(MemoryBackend, "stat", lambda *args: replace(real(*args), size=1_000))
     result = run("--json", "doctor", "--contract", "memory://contract-broken", "--rounds", "1")
     assert result.exit_code == 1
@@ -294,6 +299,7 @@ def test_a_url_that_cannot_be_opened_prints_one_line(run: Run, args: list[str], 
     assert len(result.stderr.splitlines()) == 1
 
 
+@pytest.mark.long
 def test_the_versioning_of_a_bucket_is_told_and_no_scratch_file_stays_in_it(
     run: Run, ministack: S3Server, capsys: pytest.CaptureFixture[str]
 ) -> None:

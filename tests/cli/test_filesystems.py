@@ -11,9 +11,12 @@ from click.testing import Result
 
 from agent_memory.cli import inspection
 from agent_memory.cli.inspection import filesystem_at, filesystem_warning
-from agent_memory.cli.probes import ScratchTree, tried_in_two_processes
+from agent_memory.cli.probes import ScratchTree, Sight, tried_in_two_processes
 from agent_memory_local import LocalBackend
 from tests.faults.filesystems import filesystem_of
+from tests.support import sizes
+from tests.support.loops import looped
+from tests.support.sizes import also
 
 Run = Callable[..., Result]
 MOUNTS = """\
@@ -39,7 +42,8 @@ def test_the_filesystem_of_a_real_path_is_found(tmp_path: Path) -> None:
     assert filesystem_at(tmp_path.resolve(), Path("/proc/self/mountinfo").read_text()) == filesystem_of(tmp_path)
 
 
-@pytest.mark.parametrize("kind", ["fuse", "fuse.sshfs", "fuse.rclone", "9p", "virtiofs", "cifs", "fakeowner"])
+@pytest.mark.usefixtures("quick_doctor")
+@pytest.mark.parametrize("kind", ["9p", *also(["fuse", "fuse.sshfs", "fuse.rclone", "virtiofs", "cifs", "fakeowner"])])
 def test_doctor_names_a_filesystem_that_may_pass_no_locks_on(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
@@ -55,12 +59,22 @@ def test_doctor_names_a_filesystem_that_may_pass_no_locks_on(
     assert json.loads(run("--url", "store", "--json", "doctor", "--rounds", "1").stdout)["filesystem"] is None
 
 
+@looped("kind", ["fuse", "fuse.sshfs", "fuse.rclone", "9p", "virtiofs", "cifs", "fakeowner"])
+def test_a_filesystem_that_may_pass_no_locks_on_has_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    (tmp_path / "mountinfo").write_text(f"2 1 0:30 / {tmp_path}/share rw - {kind} share rw\n")
+    monkeypatch.setattr(inspection, "_MOUNTS", tmp_path / "mountinfo")
+    assert str(filesystem_warning(tmp_path / "share")).startswith(f"{kind} may pass no locks on")
+
+
 def test_a_store_that_is_not_on_disk_has_no_warning() -> None:
     assert filesystem_warning(None) is None
 
 
 def test_doctor_tries_a_local_store_with_two_processes(run: Run, tmp_path: Path) -> None:
     result = run("doctor", "--rounds", "1")
+    assert result.exit_code == 0
     assert "two processes lost none of" in " ".join(result.stdout.split())
     assert not list((tmp_path / ".agent-memory").rglob("counted.md"))
 
@@ -72,7 +86,9 @@ def test_edits_that_are_lost_between_two_processes_break_the_promise(
         scratch.write(name, str(int(scratch.read(name) or b"0") + 1).encode())
 
     monkeypatch.setattr(ScratchTree, "add_one", blind)  # in this process only
-    sights = [tried_in_two_processes(LocalBackend(tmp_path), str(tmp_path), {}) for _ in range(3)]
+    sights: list[Sight] = []
+    while len(sights) < 3 and (sizes.is_long or "no" not in [sight.seen for sight in sights]):
+        sights.append(tried_in_two_processes(LocalBackend(tmp_path), str(tmp_path), {}))
     seen = {sight.seen for sight in sights}  # "failed" says nothing about the promise, as the next test shows
     assert "no" in seen, sights
     assert "yes" not in seen, sights

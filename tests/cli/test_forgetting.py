@@ -19,6 +19,7 @@ from tests.object_store.proxy import Proxy
 from tests.support.servers import S3Server
 
 Run = Callable[..., Result]
+Spawn = Callable[..., subprocess.CompletedProcess[bytes]]
 KEY = b"a key of 16 bytes at least"
 
 
@@ -115,12 +116,11 @@ def test_a_salt_is_destroyed_although_no_file_is_left(run: Run, store: Path) -> 
     ],
 )
 def test_forget_asks_for_confirmation_in_a_terminal(
-    script: str, store: Path, answer: str, options: list[str], code: int, left: list[str]
+    spawn: Spawn, store: Path, answer: str, options: list[str], code: int, left: list[str]
 ) -> None:
     ours, theirs = pty.openpty()
     os.write(ours, answer.encode())
-    command = [script, "--url", str(store), "forget", "--agent", "bob", *options]
-    done = subprocess.run(command, stdin=theirs, capture_output=True, check=False)
+    done = spawn("--url", str(store), "forget", "--agent", "bob", *options, stdin=theirs)
     os.close(ours)
     os.close(theirs)
     assert (done.returncode, files(store)) == (code, left)
@@ -239,6 +239,7 @@ def test_searching_the_log_for_a_content_creates_no_salt(run: Run, tmp_path: Pat
     assert not (tmp_path / "none").exists()
 
 
+@pytest.mark.long
 def test_a_server_without_versions_is_told(run: Run, ministack: S3Server) -> None:
     """By forget and by redact: then the server's own versions were not looked for."""
     with Proxy(ministack.endpoint) as proxy:

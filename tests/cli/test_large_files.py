@@ -20,6 +20,7 @@ import pytest
 
 from agent_memory import AgentMemoryService
 from tests.object_store.proxy import Fault, Proxy
+from tests.support import forked
 from tests.support.servers import Root, S3Server
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the peak is read in /proc")
@@ -64,13 +65,11 @@ class Journey(NamedTuple):
         return [sys.executable, "-c", _PROCESS, str(most), *where, *args]
 
     def run(self, *args: str, root: Root | None = None, bounded: bool = True) -> str:
-        done = subprocess.run(
-            self.command(*args, root=root), capture_output=True, text=True, cwd=self.at, check=False, timeout=600
-        )
+        done = forked.run(self.command(*args, root=root), cwd=self.at, timeout=600)
         assert done.returncode == 0, done.stderr
         peak = int(done.stderr.split()[-1])
         assert peak < MOST_MEGABYTES or not bounded
-        return done.stdout
+        return done.stdout.decode()
 
     def holds(self, root: Root, path: str) -> bool:
         """Whether a store has the complete file under this name."""

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TextIO
 
@@ -17,6 +18,7 @@ from click.testing import Result
 from mcp import MCPError
 
 from agent_memory import AgentMemoryService
+from tests.support import forked
 from tests.support.mcp_clients import all_of, both_eras, called, hold_session, insert_forty_lines, over_http, over_stdio
 from tests.support.mcp_processes import INITIALIZE, Server, serving, shared_server, started
 from tests.support.pages import blocks_of
@@ -29,7 +31,7 @@ PING = b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n'
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    yield from shared_server(tmp_path_factory)
+    yield from shared_server(tmp_path_factory, real=True)
 
 
 @pytest.fixture
@@ -134,14 +136,15 @@ def test_lines_that_are_no_messages_are_answered_with_errors(script: str) -> Non
 
 
 @pytest.mark.parametrize(
-    "redirected", ["<input", *(pytest.param(each, marks=pytest.mark.long) for each in ("</dev/null", "<&0"))]
+    "redirected", ["input", *(pytest.param(each, marks=pytest.mark.long) for each in ("/dev/null", ""))]
 )
-def test_the_end_of_stdin_ends_the_server(script: str, tmp_path: Path, redirected: str) -> None:
+def test_the_end_of_stdin_ends_the_server(spawn: Spawn, tmp_path: Path, redirected: str) -> None:
     (tmp_path / "input").write_bytes(b"no message\n")
-    command = ["sh", "-c", f'exec "$0" mcp {redirected}', script]
-    done = subprocess.run(command, input=b"", capture_output=True, check=False)
+    with ExitStack() as files:
+        stdin = files.enter_context(Path(redirected).open("rb")) if redirected else subprocess.PIPE
+        done = spawn("mcp", stdin=stdin)
     codes = [json.loads(line)["error"]["code"] for line in done.stdout.splitlines()]
-    assert (done.returncode, codes, done.stderr) == (0, [-32700] if redirected == "<input" else [], b"")
+    assert (done.returncode, codes, done.stderr) == (0, [-32700] if redirected == "input" else [], b"")
 
 
 def test_an_interrupt_ends_the_server_silently_while_the_client_is_idle(script: str) -> None:
@@ -167,9 +170,9 @@ def test_a_closed_client_ends_the_server_silently(script: str) -> None:
         assert (process.returncode, process.stderr and process.stderr.read()) == (141, b"")
 
 
-@pytest.mark.parametrize("closed", ["<&-", pytest.param(">&-", marks=pytest.mark.long)])
-def test_a_closed_stdin_or_stdout_is_a_usage_error(script: str, closed: str) -> None:
-    done = subprocess.run(["sh", "-c", f'exec "$0" mcp {closed}', script], capture_output=True, check=False)
+@pytest.mark.parametrize("closed", [0, 1])
+def test_a_closed_stdin_or_stdout_is_a_usage_error(spawn: Spawn, closed: int) -> None:
+    done = spawn("mcp", closed=[closed])
     assert done.returncode == 2
     assert done.stderr.startswith(b"Error: stdin and stdout are the connection")
 
@@ -206,12 +209,12 @@ def test_a_port_in_use_prints_one_line(script: str, spawn: Spawn) -> None:
 
 @pytest.mark.parametrize(("options", "told"), [([], 1), pytest.param(["--json"], 0, marks=pytest.mark.long)])
 def test_a_terminal_is_told_once_what_is_served_and_that_it_waits(
-    script: str, tmp_path: Path, options: list[str], told: int
+    spawn: Spawn, tmp_path: Path, options: list[str], told: int
 ) -> None:
     (tmp_path / "root").mkdir()
     ours, theirs = pty.openpty()
-    command = [script, "--url", "root", "--agent", "ann", *options, "mcp", "--directory", "notes", "--read-only"]
-    done = subprocess.run(command, input=b"", stdout=subprocess.PIPE, stderr=theirs, check=False)
+    command = ["--url", "root", "--agent", "ann", *options, "mcp", "--directory", "notes", "--read-only"]
+    done = spawn(*command, stderr=theirs)
     os.write(theirs, b"end")
     os.close(theirs)
     shown = os.read(ours, 10_000).decode()
@@ -271,8 +274,7 @@ def test_the_other_commands_do_not_import_the_sdk() -> None:
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
-@pytest.mark.asyncio
-async def test_the_output_of_a_plugin_does_not_reach_the_client(tmp_path: Path) -> None:
+def test_the_output_of_a_plugin_does_not_reach_the_client() -> None:
     program = """
 import asyncio
 from agent_memory import AsyncAgentMemory, hookimpl
@@ -286,11 +288,13 @@ class Loud:
 asyncio.run(serve_stdio(mcp_server(AsyncAgentMemory.open("memory://", plugins=[Loud()]))))
 print("at last")
 """
-    with (tmp_path / "stderr").open("w+") as errors:
-        async with over_stdio([sys.executable, "-c", program], errors) as client:
-            assert not (await called(client, "view", path="/memories")).is_error
-        errors.seek(0)
-        assert errors.read() == "printed\n"
+    call = {"name": "view", "arguments": {"path": "/memories"}}
+    messages = [INITIALIZE, {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": call}]
+    lines = "".join(f"{json.dumps(message)}\n" for message in messages)
+    done = forked.run([sys.executable, "-c", program], given=lines.encode())
+    _, answer, last = done.stdout.splitlines()
+    assert not json.loads(answer)["result"].get("isError")
+    assert (done.returncode, last, done.stderr) == (0, b"at last", b"printed\n")
 
 
 @pytest.mark.asyncio
@@ -309,7 +313,7 @@ async def test_the_configurations_in_the_docs_connect(script: str, server: Serve
     assert stdio["command"] == "agent-memory"
     assert http["url"].endswith("/mcp")
     token = http["headers"]["Authorization"].removeprefix("Bearer ").replace("${MEMORY_TOKEN}", server.token)
-    ours = over_stdio(["env", f"HOME={Path.cwd()}", script, *stdio["args"]], errors)
+    ours = over_stdio(["env", f"HOME={Path.cwd()}", script, *stdio["args"]], errors, real=True)
     async with all_of([ours, over_http(server.url, token)]) as clients:
         for client in clients:
             await hold_session(client)

@@ -52,6 +52,7 @@ def test_a_typo_in_a_file_url_and_a_missing_default_store_are_reported(run: Run,
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 @long_except(
     ("audit show", "ls", "rm"), "command", {command: command for command in NEED_A_STORE if command != "transfer"}
 )

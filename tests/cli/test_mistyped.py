@@ -137,6 +137,7 @@ def test_a_deleted_file_with_versions_is_forgotten_by_its_directory(run: Run) ->
     assert b"hunter2" not in b"".join(contents(Path("store")).values())
 
 
+@pytest.mark.long
 def test_earlier_versions_of_a_bucket_are_found_although_no_listing_shows_them(
     run: Run, ministack: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:

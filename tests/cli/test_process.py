@@ -1,4 +1,7 @@
-"""The installed script as a process: closed pipes, interrupts, missing extras, limited terminals; never a traceback."""
+"""The installed script as a process: closed pipes, interrupts, missing extras, limited terminals; never a traceback.
+
+In the short run, `launch` starts the script itself for one command of each kind; `spawn` forks for the others.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +15,27 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from click.testing import Result
 
+from tests.support import forked
 from tests.support.sizes import also
 
+Run = Callable[..., Result]
 Spawn = Callable[..., subprocess.CompletedProcess[bytes]]
 
 
-def test_the_script_runs_and_prints_its_version(spawn: Spawn) -> None:
-    assert spawn("write", "a.md", given=b"x\r\n").returncode == 0
-    assert spawn("read", "a.md").stdout == b"x\r\n"
+def closed_pipe() -> int:
+    """The writing end of a pipe whose reader has gone."""
+    source, target = os.pipe()
+    os.close(source)
+    return target
+
+
+def test_the_script_runs_and_prints_its_version(launch: Spawn) -> None:
+    assert launch("write", "a.md", given=b"x\r\n").returncode == 0
+    assert launch("read", "a.md").stdout == b"x\r\n"
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
-    assert spawn("--version").stdout.decode().strip() == project["version"]
+    assert launch("--version").stdout.decode().strip() == project["version"]
 
 
 @pytest.mark.parametrize(
@@ -34,40 +47,29 @@ def test_the_script_runs_and_prints_its_version(spawn: Spawn) -> None:
     ids=" ".join,
 )  # fmt: skip
 def test_a_closed_output_pipe_ends_the_command_silently(
-    spawn: Spawn, script: str, tmp_path: Path, command: list[str]
+    run: Run, spawn: Spawn, launch: Spawn, command: list[str]
 ) -> None:
-    spawn("write", "a.md", given=b"x" * 1_000_000)
-    source, target = os.pipe()
-    os.close(source)
-    try:
-        done = subprocess.run([script, *command], stdout=target, stderr=subprocess.PIPE, cwd=tmp_path, check=False)
-    finally:
-        os.close(target)
+    run("write", "a.md", given=b"x" * 1_000_000)
+    target = closed_pipe()
+    done = (launch if command[0] == "read" else spawn)(*command, stdout=target)
+    os.close(target)
     assert (done.returncode, done.stderr) == (141, b"")
 
 
-def closed_pipe() -> int:
-    """The writing end of a pipe whose reader has gone."""
-    source, target = os.pipe()
-    os.close(source)
-    return target
-
-
-def test_completion_into_a_closed_pipe_ends_silently(script: str, tmp_path: Path) -> None:
+def test_completion_into_a_closed_pipe_ends_silently(spawn: Spawn) -> None:
     target = closed_pipe()
-    environment = {**os.environ, "_AGENT_MEMORY_COMPLETE": "bash_source"}
-    done = subprocess.run([script], stdout=target, stderr=subprocess.PIPE, cwd=tmp_path, env=environment, check=False)
+    done = spawn(stdout=target, env={"_AGENT_MEMORY_COMPLETE": "bash_source"})
     os.close(target)
     assert (done.returncode, done.stderr) == (141, b"")
 
 
 @pytest.mark.parametrize("command", [["read", "none.md"], ["nonsense"], ["--nonsense"], ["--json", "ls", "--limit"]])
 def test_an_error_whose_reader_has_gone_ends_the_command_with_the_same_code(
-    spawn: Spawn, script: str, tmp_path: Path, command: list[str]
+    run: Run, spawn: Spawn, launch: Spawn, command: list[str]
 ) -> None:
-    spawn("write", "a.md", "x")
+    run("write", "a.md", "x")
     target = closed_pipe()
-    done = subprocess.run([script, *command], stdout=subprocess.PIPE, stderr=target, cwd=tmp_path, check=False)
+    done = (launch if command[0] == "read" else spawn)(*command, stderr=target)
     os.close(target)
     assert (done.returncode, done.stdout) == (141, b"")
 
@@ -82,14 +84,11 @@ COMMANDS = [
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_a_command_with_a_closed_output_does_nothing_and_fails(
-    spawn: Spawn, script: str, tmp_path: Path, command: list[str]
+    run: Run, spawn: Spawn, launch: Spawn, tmp_path: Path, command: list[str]
 ) -> None:
-    spawn("write", "a.md", "x")
+    run("write", "a.md", "x")
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
-    done = subprocess.run(
-        ["sh", "-c", 'exec "$@" >&-', "sh", script, *command], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE,
-        cwd=tmp_path, check=False, timeout=60,
-    )  # fmt: skip
+    done = (launch if command == ["append", "a.md", "x"] else spawn)(*command, closed=[1], timeout=60)
     assert done.returncode == 1
     assert b"stdout is closed, so nothing was done" in done.stderr
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()} == before
@@ -106,9 +105,8 @@ def test_no_file_of_a_store_gets_the_number_of_a_closed_stream(tmp_path: Path) -
         "files.given_text = noisy\n"
         "app.app.main(['write', 'a.md', 'x'])"
     )
-    for closed in ("2>&-", "<&- 2>&-"):
-        command = f'exec "$0" -c "$1" {closed}'
-        done = subprocess.run(["sh", "-c", command, sys.executable, program], cwd=tmp_path, check=False, timeout=60)
+    for closed in ([2], [0, 2]):
+        done = forked.run([sys.executable, "-c", program], closed=closed, cwd=tmp_path, timeout=60)
         assert done.returncode == 0
         files = [path for path in tmp_path.rglob("*") if path.is_file()]
         assert not [path for path in files if b"noise" in path.read_bytes()]
@@ -116,12 +114,10 @@ def test_no_file_of_a_store_gets_the_number_of_a_closed_stream(tmp_path: Path) -
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
 @pytest.mark.parametrize("command", [["read", "a.md"], ["ls"]])
-def test_output_that_cannot_be_written_is_an_error(
-    spawn: Spawn, script: str, tmp_path: Path, command: list[str]
-) -> None:
-    spawn("write", "a.md", "x")
+def test_output_that_cannot_be_written_is_an_error(run: Run, spawn: Spawn, launch: Spawn, command: list[str]) -> None:
+    run("write", "a.md", "x")
     with Path("/dev/full").open("wb") as full:
-        done = subprocess.run([script, *command], stdout=full, stderr=subprocess.PIPE, cwd=tmp_path, check=False)
+        done = (launch if command[0] == "read" else spawn)(*command, stdout=full)
     assert done.returncode == 1
     assert done.stderr.startswith(b"Error: ")
     assert b"Traceback" not in done.stderr
@@ -129,14 +125,7 @@ def test_output_that_cannot_be_written_is_an_error(
 
 
 def test_an_interrupt_prints_one_line(script: str, tmp_path: Path) -> None:
-    with subprocess.Popen(
-        [script, "-v", "write", "a.md", "-"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        cwd=tmp_path,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    ) as process:
+    with forked.popen([script, "-v", "write", "a.md", "-"], cwd=tmp_path, real=True) as process:
         assert process.stdin is not None
         process.stdin.write(b"x" * 200_000)  # more than a pipe holds, so the command has started to read
         process.stdin.flush()
@@ -186,30 +175,27 @@ def test_the_library_imports_neither_click_nor_rich(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_no_traceback_reaches_the_user(spawn: Spawn, args: list[str]) -> None:
-    done = spawn(*args)
+def test_no_traceback_reaches_the_user(spawn: Spawn, launch: Spawn, args: list[str | bytes]) -> None:
+    done = (launch if b"caf\xe9.md" in args else spawn)(*args)
     assert done.returncode in range(1, 7), done
     assert done.stderr.count(b"\n") == 1
     assert done.stderr.startswith(b"Error: ")
 
 
 @pytest.mark.parametrize("command", [["ls"], *also([["tree"], ["ls", "--json"]])])
-def test_a_character_that_the_terminal_cannot_show_is_escaped(spawn: Spawn, command: list[str]) -> None:
-    spawn("write", "\u30e1\u30e2.md", "x")
+def test_a_character_that_the_terminal_cannot_show_is_escaped(run: Run, spawn: Spawn, command: list[str]) -> None:
+    run("write", "\u30e1\u30e2.md", "x")
     done = spawn(*command, env={"PYTHONIOENCODING": "latin-1"})
     assert (done.returncode, done.stderr) == (0, b"")
     assert rb"\u30e1\u30e2.md" in done.stdout
 
 
-def test_a_progress_bar_is_shown_only_on_a_terminal(spawn: Spawn, script: str, tmp_path: Path) -> None:
+def test_a_progress_bar_is_shown_only_on_a_terminal(spawn: Spawn, tmp_path: Path) -> None:
     (tmp_path / "source").mkdir()
     (tmp_path / "source/a.md").write_text("x")
     assert spawn("import", "source").stderr == b""
     ours, theirs = pty.openpty()
-    environment = {**os.environ, "TERM": "xterm"}
-    done = subprocess.run(
-        [script, "import", "source"], stdout=subprocess.PIPE, stderr=theirs, cwd=tmp_path, env=environment, check=False
-    )
+    done = spawn("import", "source", stderr=theirs, env={"TERM": "xterm"})
     os.close(theirs)
     drawn = os.read(ours, 10_000)
     os.close(ours)

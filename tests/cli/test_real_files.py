@@ -6,13 +6,15 @@ import json
 from pathlib import Path
 from typing import Any
 
-import moto
+import anthropic
 import pytest
 from click.testing import CliRunner
 
 from agent_memory.cli.app import app
 from tests.support.servers import Root
 from tests.support.sizes import also
+
+pytestmark = pytest.mark.long
 
 
 def files_below(directory: Path) -> dict[str, bytes]:
@@ -23,7 +25,7 @@ def files_below(directory: Path) -> dict[str, bytes]:
 def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """All text files of an installed package."""
     directory = tmp_path_factory.mktemp("texts")
-    source = Path(moto.__file__).parent
+    source = Path(anthropic.__file__).parent
     for path in source.rglob("*"):
         if path.suffix in {".py", ".json", ".txt", ".md", ".html"} and path.stat().st_size < 1_000_000:
             copy = directory / path.relative_to(source)

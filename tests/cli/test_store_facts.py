@@ -14,6 +14,7 @@ from click.testing import Result
 
 from agent_memory import AgentMemoryService, VersionLimits
 
+pytestmark = pytest.mark.usefixtures("quick_doctor")
 Run = Callable[..., Result]
 
 

@@ -19,6 +19,7 @@ from agent_memory import AgentMemoryService
 from agent_memory.cli.output import printable
 from agent_memory.tools import MemoryTool
 from agent_memory.tools._file_search import _is_shown as is_shown
+from tests.support.sizes import also
 
 Run = Callable[..., Result]
 Spawn = Callable[..., subprocess.CompletedProcess[bytes]]
@@ -310,18 +311,18 @@ def test_global_options_may_be_before_or_after_the_command(run: Run) -> None:
 @pytest.mark.parametrize(
     "command", [["read", "--as-tool"], ["read", "--as-tool", "--json"], ["search", "x"], ["search", "x", "--json"]]
 )
-def test_a_closed_output_pipe_ends_the_command_silently(script: str, tmp_path: Path, command: list[str]) -> None:
+def test_a_closed_output_pipe_ends_the_command_silently(spawn: Spawn, command: list[str]) -> None:
     put("a.md", b"x" * 100 + b"\nx" * 1000)
     source, target = os.pipe()
     os.close(source)
-    try:
-        done = subprocess.run([script, *command], stdout=target, stderr=subprocess.PIPE, cwd=tmp_path, check=False)
-    finally:
-        os.close(target)
+    done = spawn(*command, stdout=target)
+    os.close(target)
     assert (done.returncode, done.stderr) == (141, b"")
 
 
-@pytest.mark.parametrize("command", [["read", "--as-tool"], ["read", "--as-tool", "\u30e1.md"], ["search", "\u30e1"]])
+@pytest.mark.parametrize(
+    "command", [["search", "\u30e1"], *also([["read", "--as-tool"], ["read", "--as-tool", "\u30e1.md"]])]
+)
 def test_a_character_that_the_terminal_cannot_show_is_escaped(spawn: Spawn, command: list[str]) -> None:
     put("\u30e1.md", "caf\u00e9 \u30e1".encode())
     done = spawn(*command, env={"PYTHONIOENCODING": "latin-1", "PYTHONUTF8": "1"})

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import time
@@ -21,6 +22,7 @@ import pytest
 from agent_memory import AgentMemoryService
 from agent_memory.conversation import Message
 from tests.cli.wrong_inputs import ENDPOINT, ROWS, Row, Told, line_of, lines_on, timeless, write_to
+from tests.support.forked import popen
 from tests.support.servers import S3Server
 
 PAGE = Path(__file__).parents[2] / "docs/cli.md"
@@ -64,23 +66,19 @@ def read_only(disk: Path) -> Iterator[None]:
         subprocess.run(["umount", "--lazy", str(disk)], check=True)
 
 
-def ran(row: Row, command: str, environment: dict[str, str], directory: Path) -> Told:
+def ran(row: Row, command: str, environment: dict[str, str], script: str, directory: Path) -> Told:
+    """Run a row's command: with the shell if it has a pipe, and else as a process."""
     began = time.monotonic()
-    with subprocess.Popen(
-        ["bash", "-c", f"{command}; exit ${{PIPESTATUS[0]}}"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        cwd=directory,
-        env=environment,
-        start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    ) as process:
+    name, *words = shlex.split(command)
+    assert name == script.rpartition("/")[2]
+    is_piped = "|" in words
+    shell = ["bash", "-c", f"{command}; exit ${{PIPESTATUS[0]}}"]
+    with popen(shell if is_piped else [script, *words], cwd=directory, env=environment, real=is_piped) as process:
         if row.what == "an interrupt":
             assert process.stdin is not None
             process.stdin.write(b"x" * 200_000)  # more than a pipe holds, so the command has started to read
             process.stdin.flush()
-            os.killpg(process.pid, signal.SIGINT)
+            process.send_signal(signal.SIGINT)
         _, errors = process.communicate()
     return Told(errors.decode().strip(), process.returncode, time.monotonic() - began)
 
@@ -98,11 +96,16 @@ def told_of(row: Row, here: Path, script: str, server: S3Server | None) -> Told:
             user = server.new_user(json.dumps(_READS_ONLY))
             environment |= {"AWS_ACCESS_KEY_ID": str(user["key"]), "AWS_SECRET_ACCESS_KEY": str(user["secret"])}
     with read_only(here / "disk") if "--url ./disk" in command else nullcontext():
-        told = ran(row, command, environment, here)
+        told = ran(row, command, environment, script, here)
     return replace(told, message=told.message.replace(address, shown) if address else told.message)
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.what)
+def _given(row: Row) -> object:
+    """A row as a parameter: SeaweedFS, which checks credentials, is slow to start."""
+    return pytest.param(row, marks=pytest.mark.long) if row.server == "seaweedfs" else row
+
+
+@pytest.mark.parametrize("row", [*map(_given, ROWS)], ids=lambda row: row.what)
 def test_the_message_for_a_wrong_input_names_it(
     row: Row, here: Path, lines: list[str], script: str, request: pytest.FixtureRequest
 ) -> None:

@@ -82,10 +82,8 @@ def test_no_append_of_many_processes_is_lost_on_s3(ministack: S3Server, engine: 
     assert_all_once_and_in_order(lines_of(root), 16, 50)
 
 
-@pytest.mark.parametrize(
-    ("engine", "writers", "each"),
-    [("s3fs", 3, 4), pytest.param("s3fs", 8, 25, marks=long), pytest.param("obstore", 8, 25, marks=long)],
-)
+@long
+@pytest.mark.parametrize(("engine", "writers", "each"), [("s3fs", 3, 4), ("s3fs", 8, 25), ("obstore", 8, 25)])
 def test_no_append_of_many_processes_is_lost_on_a_distributed_store(
     seaweedfs: S3Server, engine: str, writers: int, each: int
 ) -> None:

@@ -351,6 +351,7 @@ def test_a_denied_operation_is_reported_once_and_reaches_no_storage(
     assert (recorder.before, recorder.checked, store.requests) == ([], [], Counter())
 
 
+@pytest.mark.long
 @every_method
 @sync_and_async
 def test_plugins_add_no_request(cls: type[AnyView], method: str, kind: Kind) -> None:

@@ -98,6 +98,7 @@ def test_async_callers_write_copy_and_rename_large_files(backend: AnyBackend) ->
     assert asyncio.run(work()) == [DIGEST, DIGEST]
 
 
+@pytest.mark.long
 def test_a_directory_with_large_files_is_copied_and_renamed(local: AnyBackend) -> None:
     with AgentMemory.open(local) as memory:
         memory.write_blocks("d/large.bin", blocks(), len(DATA))

@@ -25,9 +25,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     results = session.config.stash[_RESULTS]
     if (file := session.config.getoption("--faults-page")) and results.cells:  # a process without cells writes no page
-        long = " --long" if session.config.getoption("--long") else ""
-        command = f"python -m pytest tests/faults{long} --faults-page docs/evidence/faults.md"
-        Path(file).write_text(page(results, command))
+        Path(file).write_text(page(results))
 
 
 @pytest.fixture(scope="session")
@@ -48,7 +46,7 @@ def worker(tmp_path_factory: pytest.TempPathFactory, results: Results) -> Iterat
     if sys.platform != "linux":
         pytest.skip("the fault tests use seccomp, which only Linux has")
     library = shim.build(tmp_path_factory.mktemp("shim"))
-    results.facts["Filesystem, where no other is named"] = filesystem_of(tmp_path_factory.getbasetemp())
+    results.facts["filesystem"] = filesystem_of(tmp_path_factory.getbasetemp())
     with serving(library) as worker:
         report = worker.do(Try(tmp_path_factory.mktemp("first"), "memory://", "append, a new file"))
         if report.error:

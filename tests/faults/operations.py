@@ -242,15 +242,7 @@ OPERATIONS = {
         Operation("read", {"d/a.md": OLD}, lambda m: _expect(m.read("d/a.md"), OLD), {"d/a.md": OLD}),
     )
 }
-SHORT = (
-    "write, replacing",
-    "create",
-    "append",
-    "append after a torn line",
-    "delete, the last file of directories",
-    "rename, a directory",
-    "delete_tree",
-)
+SHORT = ("write, replacing", "append", "delete, the last file of directories", "rename, a directory")
 """The operations that run without ``--long``: one for each way through the backend."""
 CHANGES = {name: operation for name, operation in OPERATIONS.items() if operation.changes}
 WRITES = {name: operation for name, operation in CHANGES.items() if not name.startswith(("delete", "rename"))}

@@ -46,11 +46,6 @@ class Figures:
         self.seconds += other.seconds
         return self
 
-    def cells(self) -> list[str]:
-        """The figures as cells of a table."""
-        rate = self.swaps / max(self.seconds, 1e-9)
-        return [f"{figure:,.0f}" for figure in (self.tries, self.done, self.refused, rate, len(self.escapes))]
-
     def __str__(self) -> str:
         return (
             f"{self.tries:>9,} tries: {self.done:>9,} done, {self.refused:>9,} refused, {len(self.escapes)} escapes; "

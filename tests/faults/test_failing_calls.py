@@ -58,13 +58,13 @@ def test_any_failing_call_on_an_older_system_raises_an_error_and_leaves_the_old_
     results.check(operation.name, page.FAILING_OLDER, faults)
 
 
-@pytest.mark.parametrize("operation", WRITES.values(), ids=WRITES)
+@long_except(SHORT, "operation", WRITES)
 def test_short_writes_are_completed(trials: Trials, results: Results, operation: Operation) -> None:
     faults = trials.faults(operation, Plan(Fault.SHORTEN), without_an_error)
     results.check(operation.name, page.SHORT, [faults])
 
 
-@pytest.mark.parametrize("operation", WRITES.values(), ids=WRITES)
+@long_except(SHORT, "operation", WRITES)
 def test_a_limit_on_the_size_of_files_raises_a_clear_error(
     trials: Trials, results: Results, operation: Operation
 ) -> None:

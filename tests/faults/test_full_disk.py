@@ -14,7 +14,7 @@ from tests.faults import page
 from tests.faults.filesystems import KINDS, Filesystem, NotHereError, mounted
 from tests.faults.fork_server import Worker
 from tests.faults.judging import Place, after_an_error
-from tests.faults.operations import CHANGES, WRITES, Operation
+from tests.faults.operations import CHANGES, SHORT, WRITES, Operation
 from tests.faults.page import Results
 from tests.faults.plans import Plan, Report
 from tests.faults.test_versions import chain_after_an_error
@@ -47,7 +47,7 @@ def on_full_disk(worker: Worker, filesystem: Filesystem, operation: Operation) -
     return place, trials.run(place, operation, Plan()), ballast
 
 
-@pytest.mark.parametrize("operation", CHANGES.values(), ids=CHANGES)
+@long_except(SHORT, "operation", CHANGES)
 def test_a_full_disk_raises_a_clear_error_and_leaves_the_old_content(
     worker: Worker, results: Results, filesystem: Filesystem, operation: Operation
 ) -> None:

@@ -22,7 +22,7 @@ from tests.faults import page
 from tests.faults.interrupts import Place as Where
 from tests.faults.interrupts import closed_below, count_places, interrupted_where
 from tests.faults.judging import Place, after_a_kill, in_memory_after_a_kill
-from tests.faults.operations import OPERATIONS, Operation
+from tests.faults.operations import OPERATIONS, SHORT, Operation
 from tests.faults.page import Results
 from tests.faults.plans import Report
 from tests.support.sizes import long_except
@@ -30,7 +30,7 @@ from tests.support.sizes import long_except
 _STEP = 23
 """Without ``--long`` only every 23rd place is tried."""
 
-_SHORT = ("append", "write, replacing", "rename, a directory")
+_SHORT = ("append",)
 """The operations on disk that run without ``--long``."""
 
 pytestmark = [
@@ -123,7 +123,7 @@ def is_unpromised(where: Where) -> bool:
     return opens or where.file == "_descriptor.py" or where.called == "close" or where.function == "close"
 
 
-@pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)
+@long_except(SHORT, "operation", OPERATIONS)
 def test_an_interrupt_in_memory_leaves_the_old_or_the_new_state_and_no_lock(
     results: Results, operation: Operation, long: bool
 ) -> None:

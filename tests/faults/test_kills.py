@@ -30,7 +30,7 @@ def test_a_process_killed_before_any_call_leaves_the_old_or_the_new_state(
     results.check(operation.name, page.KILLED, faults)
 
 
-@pytest.mark.parametrize("operation", CHANGES.values(), ids=CHANGES)
+@long_except(SHORT, "operation", CHANGES)
 def test_a_process_killed_during_a_write_leaves_the_old_state_or_an_open_line(
     trials: Trials, results: Results, operation: Operation
 ) -> None:

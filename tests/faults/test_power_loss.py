@@ -10,10 +10,11 @@ from tests.faults import page
 from tests.faults.filesystems import Filesystem, NotHereError, mounted
 from tests.faults.fork_server import Worker
 from tests.faults.judging import after_a_kill, tree
-from tests.faults.operations import CHANGES, CONTROLS, Operation
+from tests.faults.operations import CHANGES, CONTROLS, SHORT, Operation
 from tests.faults.page import Results
 from tests.faults.plans import Call, Fault, Plan
 from tests.faults.trials import Trials
+from tests.support.sizes import long_except
 
 _SIZES = {"ext4": "64M", "XFS": "320M"}
 
@@ -43,7 +44,7 @@ def moments(calls: tuple[Call, ...], *, all_moments: bool) -> list[tuple[int, bo
     return [(points[-1], True), (acknowledged, False)]
 
 
-@pytest.mark.parametrize("operation", CHANGES.values(), ids=CHANGES)
+@long_except(SHORT, "operation", CHANGES)
 def test_a_power_loss_leaves_the_old_or_the_new_state_and_every_acknowledged_change(
     worker: Worker, results: Results, filesystem: Filesystem, operation: Operation, long: bool
 ) -> None:

@@ -16,6 +16,7 @@ from tests.faults.building import build
 from tests.faults.swapped_operations import FILE, INSIDE, OPERATIONS, Operation, Turn, betrays
 from tests.faults.swapping import Field, Figures
 from tests.support.outside import SECRET
+from tests.support.sizes import long_except
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="names are exchanged by renameat2, which is Linux's")
 
@@ -78,7 +79,7 @@ def _repeated(operation: Operation, ground: Field, seconds: float, figures: Figu
     return betrayals
 
 
-@pytest.mark.parametrize("operation", ON_THE_FILE.values(), ids=ON_THE_FILE)
+@long_except(("read", "write", "append"), "operation", ON_THE_FILE)
 def test_a_hard_link_swapped_in_for_a_file_is_neither_read_nor_changed(
     operation: Operation, flipper: Path, tmp_path: Path, seconds: float
 ) -> None:
@@ -89,7 +90,7 @@ def test_a_hard_link_swapped_in_for_a_file_is_neither_read_nor_changed(
     assert figures.done
 
 
-@pytest.mark.parametrize("operation", ON_THE_FILE.values(), ids=ON_THE_FILE)
+@long_except(("scan", "edit"), "operation", ON_THE_FILE)
 def test_a_pipe_swapped_in_for_a_file_does_not_hang_an_operation(
     operation: Operation, flipper: Path, tmp_path: Path, seconds: float
 ) -> None:

@@ -32,6 +32,7 @@ def chain_after_an_error(place: Place, operation: Operation, report: Report, *, 
     return faults + after_an_error(place, operation, report, may_leave=may_leave)
 
 
+@pytest.mark.long
 @versioned
 def test_a_process_killed_before_any_call_leaves_each_state_once(
     trials: Trials, results: Results, operation: Operation

@@ -52,6 +52,7 @@ class TestGet(Fixtures, abstract.AbstractGetTests):  # type: ignore[misc]
     pass
 
 
+@pytest.mark.long
 class TestPut(Fixtures, abstract.AbstractPutTests):  # type: ignore[misc]
     pass
 

@@ -23,6 +23,7 @@ from agent_memory.audit import records
 from agent_memory.integrations.fsspec import AgentMemoryURLFileSystem
 from agent_memory.integrations.upath import AgentMemoryPath
 from tests.integrations.conftest import URL_AGENT
+from tests.support import sizes
 from tests.support.servers import S3Server
 
 pytestmark = pytest.mark.usefixtures("_fresh")
@@ -257,9 +258,9 @@ def write_by_url(root: str, agent: str) -> None:
         file.write("x")
 
 
-def test_a_thousand_urls_leave_a_bounded_number_of_descriptors_open(tmp_path: Path) -> None:
+def test_many_urls_leave_a_bounded_number_of_descriptors_open(tmp_path: Path) -> None:
     before = descriptors()
-    for number in range(1000):
+    for number in range(1000 if sizes.is_long else 100):
         root = f"file://{tmp_path}/{number % 3}?durability=process"
         write_by_url(root, f"agent-{number}")
     assert len(AgentMemoryURLFileSystem._opened) == 32
@@ -298,6 +299,7 @@ def test_a_filesystem_that_was_used_last_stays(tmp_path: Path) -> None:
         assert id(opened(root=str(tmp_path), actor="first")) == first
 
 
+@pytest.mark.long
 def test_threads_open_filesystems_at_once(tmp_path: Path) -> None:
     barrier, failed = threading.Barrier(8), list[BaseException]()
 

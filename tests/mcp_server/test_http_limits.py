@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlsplit
 
@@ -27,6 +28,7 @@ PROGRAM = """
 import asyncio
 import contextlib
 import json
+import pathlib
 import sys
 from agent_memory import AsyncAgentMemory
 from agent_memory.mcp_server import _http, mcp_server, serve_http
@@ -34,8 +36,9 @@ from agent_memory.mcp_server import _http, mcp_server, serve_http
 server = mcp_server(AsyncAgentMemory.open("memory://"))
 
 @server.tool()
-async def wait(seconds: float) -> str:
-    await asyncio.sleep(seconds)
+async def wait(file: str) -> str:
+    while not pathlib.Path(file).exists():
+        await asyncio.sleep(0.01)
     return "waited"
 
 @server.tool()
@@ -162,20 +165,21 @@ def test_a_body_that_is_too_large_is_refused() -> None:
 
 @pytest.mark.asyncio
 @pytest.mark.usefixtures("default_hangup")
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.long)])
 async def test_a_server_that_ends_answers_the_calls_that_have_begun_and_accepts_no_others(
-    number: signal.Signals,
+    number: signal.Signals, tmp_path: Path
 ) -> None:
     answer = cast(Any, None)
     with serving() as server, connect(server) as partial_request:
         partial_request.sendall(head(server, "Content-Le"))
         with suppress(Exception):  # the session cannot be ended when the server is gone
             async with over_http(server.url, TOKEN, "legacy") as client:
-                call = asyncio.create_task(client.call_tool("wait", {"seconds": 5}))
-                await client.call_tool("wait", {"seconds": 0})  # so the server has begun the call before
+                call = asyncio.create_task(client.call_tool("wait", {"file": str(tmp_path / "end")}))
+                await client.call_tool("wait", {"file": str(tmp_path)})  # so the server has begun the call before
                 server.process.send_signal(number)
                 await asyncio.to_thread(wait_until, lambda: not accepts(server), pause=0.1)
                 assert not call.done()
+                (tmp_path / "end").touch()
                 answer = await call
         assert answer.structured_content == {"result": "waited"}
         assert is_ended(partial_request)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from agent_memory.mcp_server._stdio import InvalidLine, parsed, without_lone_surrogates
 from tests.support.mcp_lines import Lines, lines
+from tests.support.sizes import examples
 
 PARSE, INVALID = -32700, -32600
 CALL = '{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"view","arguments":{"path":"/memories","x":%s}}}'
@@ -145,7 +146,7 @@ def is_response(message: dict[str, Any]) -> bool:
     return known and (id_ is None or isinstance(id_, int | str))
 
 
-@settings(max_examples=300, deadline=None, database=None)
+@settings(examples(300), deadline=None, database=None)
 @given(line=ANY_LINE)
 def test_any_line_gets_exactly_its_answers_and_the_server_continues(server: Lines, line: bytes) -> None:
     expected = is_answered(line)

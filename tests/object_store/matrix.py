@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import date
 from functools import partial
 from typing import Any, Final, Literal, TypeAlias
 
@@ -19,8 +21,7 @@ from agent_memory import (
     OutcomeUnknownError,
     VersionLimits,
 )
-from tests.object_store.proxy import FAULTS, Chooser, Fault, Proxy
-from tests.support.cloned_races import RACES
+from tests.object_store.proxy import Chooser, Fault, Proxy
 from tests.support.servers import S3Server
 
 OLD, NEW = "old\n", "new\n"
@@ -279,119 +280,58 @@ def _judged_versions(result: str, operation: Operation, memory: AgentMemory) -> 
     return result if found == operation.earlier[is_done] else f"lost: {result} with versions {found}"
 
 
+_NUMBER = re.compile(r"\d+")
+
+
 def page(cells: Cells) -> str:
     """The documentation page of one run."""
-    tables = {
-        f"{engine}_{kind}": _table(cells, engine, always)
-        for engine in ENGINES
-        for kind, always in (("once", False), ("always", True))
-    }
-    others: dict[str, OtherFault] = {"cancelled": CANCELLED, "closed": CLOSED, "in_two_steps": IN_TWO_STEPS}
-    tables.update((name, by_engine(cells, fault)) for name, fault in others.items())
-    return _PAGE.format(**tables, clones="\n".join(_clones(cells)))
+    kinds: dict[tuple[str, str], list[Cell]] = {}
+    for (engine, _, fault, is_permanent), cell in cells.items():
+        kinds.setdefault((_described(fault, is_permanent), engine), []).append(cell)
+    rows = (f"| {fault} | {engine} | {len(found)} | {_summary(found)} |" for (fault, engine), found in kinds.items())
+    return _PAGE.format(date=date.today(), rows="\n".join(rows))  # noqa: DTZ011 - the machine's own date
 
 
-def _clones(cells: Cells) -> Iterator[str]:
-    heads = (f"{place}, {'warm' if warm else 'cold'}" for place, warm in CLONED_PLACES)
-    yield f"| | {' | '.join(heads)} |\n|---|{'---|' * len(CLONED_PLACES)}"
-    for race in RACES:
-        found = (_cloned_in(place, race.name, warm, cells) for place, warm in CLONED_PLACES)
-        yield f"| {race.name} | {' | '.join(found)} |"
+def _described(fault: Fault | OtherFault, is_permanent: bool) -> str:
+    if fault == CLONES_OF_AN_IMAGE:
+        return f"four clones of one {'warm' if is_permanent else 'cold'} image race"
+    if fault in _DESCRIBED:
+        return _DESCRIBED[fault]
+    return f"{fault}, {'every request, deadline 3 s' if is_permanent else 'the first request of each kind'}"
 
 
-def _cloned_in(place: str, race: str, warm: bool, cells: Cells) -> str:
-    if place == "obstore" and race in NOT_CLONED_BY_OBSTORE:
-        return "not supported"
-    cell = cells.get((place, race, CLONES_OF_AN_IMAGE, warm))
-    return cell.result if cell else "not run"
+def _summary(cells: list[Cell]) -> str:
+    """How often each result came, where numbers in results are added up; the most requests and the longest time."""
+    counts: dict[str, int] = {}
+    sums: dict[str, list[int]] = {}
+    for cell in cells:
+        form = _NUMBER.sub("{}", cell.result)
+        counts[form] = counts.get(form, 0) + 1
+        numbers = [int(number) for number in _NUMBER.findall(cell.result)]
+        sums[form] = [one + more for one, more in zip(sums.get(form, [0] * len(numbers)), numbers, strict=True)]
+    results = (form.format(*sums[form]) if sums[form] else f"{count} {form}" for form, count in counts.items())
+    most, longest = max(cell.requests for cell in cells), max(cell.seconds for cell in cells)
+    return ", ".join(results) + (f"; at most {most} requests, {longest:.1f} s" if most else "")
 
 
-def by_engine(cells: Cells, fault: OtherFault) -> str:
-    """The table of a fault that is not of the network: a row for each operation, a column for each engine."""
-    rows = [f"| | {' | '.join(ENGINES)} |\n|---|{'---|' * len(ENGINES)}"]
-    for operation in OPERATIONS:
-        found = (_result_by(engine, operation, cells, fault) for engine in ENGINES)
-        rows.append(f"| {operation.name} | {' | '.join(found)} |")
-    return "\n".join(rows)
-
-
-def _result_by(engine: str, operation: Operation, cells: Cells, fault: OtherFault) -> str:
-    if operation not in ENGINES[engine]:
-        return "not supported"
-    cell = cells.get((engine, operation.name, fault, False))
-    return cell.result if cell else "not run"
-
-
-def _table(cells: Cells, engine: str, always: bool) -> str:
-    names = [operation.name for operation in ENGINES[engine]]
-    head = f"| | {' | '.join(names)} |\n|---|{'---|' * len(names)}"
-    rows = (
-        f"| {fault} | {' | '.join(str(cells.get((engine, name, fault, always), 'not run')) for name in names)} |"
-        for fault in FAULTS
-    )
-    return "\n".join([head, *rows])
-
-
+_DESCRIBED: Final[dict[str, str]] = {
+    CANCELLED: "cancelled at every await",
+    CLOSED: "cancelled at every await, and closed at once",
+    IN_TWO_STEPS: "a server that checks a precondition a tenth of a second before it makes the change",
+}
 _PAGE = """# Faults on S3
 
-Every cell is one operation through a proxy that injects the fault: its result, the number of requests, and the
-seconds. Afterwards the test reads the files without the proxy, and they agree with the result. An operation that ends
-with an error other than `OutcomeUnknownError` changed nothing; a failed rename may leave both names. One run writes
-this page:
+Written by `.ci/run --long s3-faults` on {date}.
 
-```sh
-python -m pytest tests/object_store/test_fault_matrix*.py --long --s3-faults-page docs/evidence/s3-faults.md
-```
-
-"reset": the connection is cut before the request is forwarded. "reply lost": it is cut after that. "hangs": there is
-no answer, and the client waits one second. A 409 has no effect on operations whose requests have no condition, and a
-truncated body has none on operations that read no body.
-
-## The fault on the first request of each kind
-
-{s3fs_once}
-
-## The fault on every request, with a timeout of three seconds
-
-{s3fs_always}
-
-## By `engine="obstore"`: the first request of each kind
-
-{obstore_once}
-
-## By `engine="obstore"`: every request
-
-{obstore_always}
-
-## Cancelled at every await
-
-An async call is cancelled at its first await, another one at its second, and so on to the end. Afterwards the files
-are in the old or the new state, no task and no lock is left, no known size is too small, and the next calls work.
-
-{cancelled}
-
-## Cancelled at every await, and closed at once
-
-The same, but the memory is closed right after the cancellation. A required audit log has a record of each change that
-was made.
-
-{closed}
-
-## On a server that keeps preconditions in two steps
-
-The server checks the precondition of a request, and makes the change a tenth of a second later. Every operation that
-relies on a precondition is refused with `UnsupportedOperationError`, and nothing is changed. A plain `write` and a
-plain `delete` rely on none, unless the store keeps versions or the call has an idempotency key.
-
-{in_two_steps}
-
-## Clones of one image
-
-One image of a process is restored four times, as [snapshots](../serverless-and-snapshots.md) do: by a bare `clone`
-system call, each clone with the process id of the image, in a process namespace of its own. The connections of the
-image are dead, and its files are opened again. In a warm image the process has written and read the files before; in
-a cold one it has only opened the service. The clones race; the table shows what the store kept of what they were
+An operation runs through a proxy that injects the fault. Afterwards the test reads the files without the proxy, and
+they agree with the result: an operation that ends with an error other than `OutcomeUnknownError` changed nothing; a
+failed rename may leave both names. "reset": the connection is cut before the request is forwarded; "reply lost": after
+that; "hangs": no answer, and the client waits one second. After a cancellation the files are in the old or the new
+state, no task and no lock is left, and a required audit log has a record of each change. Clones of one image
+are restored as [snapshots](../serverless-and-snapshots.md) do; the result counts what the store kept of what they were
 told.
 
-{clones}
+| fault | engine or place | operations | results |
+|---|---|---:|---|
+{rows}
 """

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from contextvars import ContextVar
-from functools import partial
+from functools import cache, partial
 from itertools import product
 from random import Random
 from typing import Any, NamedTuple, TypeVar
@@ -38,6 +38,8 @@ from agent_memory.object_store.trial import race
 from tests.simulation import ComposingClient, Faults, SimulatedStore
 from tests.simulation.loop import VirtualLoop
 from tests.simulation.network import LEAST_PART
+from tests.support import sizes
+from tests.support.loops import looped
 
 T = TypeVar("T")
 KEY, NEW = Key.tree().join("d/log.md"), Key.tree().join("e/new.md")
@@ -243,14 +245,14 @@ def contents(store: SimulatedStore) -> dict[str, bytes]:
     return {name: found.data for name, found in store.objects.items() if not name.endswith(".agent-memory-tmp")}
 
 
-def requests_of(operation: Operation) -> Iterator[int]:
-    """The numbers of the operation's requests in a run without failures."""
-    calm = ended(operation, lambda _: None)
-    assert calm.engine.requests
-    for number, name in enumerate(names := calm.engine.requests):
-        is_within = name in RACED and {name} == {*names[number - 1 : number + 2]}
-        if not is_within:  # of the equal requests of a race, only the first and the last
-            yield number
+@cache
+def requests_of(operation: str) -> list[int]:
+    """The numbers of an operation's requests in a run without failures: of equal ones in a race, the first and last."""
+    names = ended(OPERATIONS[operation], lambda _: None).engine.requests
+    assert names
+    return [
+        number for number, name in enumerate(names) if name not in RACED or {name} != {*names[number - 1 : number + 2]}
+    ]
 
 
 def from_request(at: int, failure: Failure) -> Callable[[int], Failure | None]:
@@ -272,22 +274,17 @@ def sent_later(end: Ended, at: int) -> set[str]:
     return set(names[at + 1 :]) - (RACED if names[at] in RACED else set())
 
 
-def in_pairs() -> Iterator[Any]:
-    """Each mistake before and after the effect of the request; the short run takes each mistake once."""
-    for number, (mistake, applied) in enumerate(product(MISTAKES, (False, True))):
-        is_short = number % 4 in (0, 3)
-        yield pytest.param(mistake, applied, marks=() if is_short else pytest.mark.long)
+def thinned(*values: Iterable[Any]) -> list[tuple[Any, ...]]:
+    """Each operation with each of the values; the short run takes each eleventh."""
+    return [*product(OPERATIONS, *values)][:: 1 if sizes.is_long else 11]
 
 
-every_operation = pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS.keys())
-
-
-@every_operation
-@pytest.mark.parametrize("failure", FAILURES, ids=lambda failure: failure.text)
+@looped(("name", "failure"), thinned(FAILURES))
 def test_a_failure_of_any_request_raises_an_agent_memory_error_with_the_true_outcome(
-    operation: Operation, failure: Failure
+    name: str, failure: Failure
 ) -> None:
-    for at in requests_of(operation):
+    operation = OPERATIONS[name]
+    for at in requests_of(name):
         end = ended(operation, from_request(at, failure))
         assert end.error is None or isinstance(end.error, AgentMemoryError), (at, end.engine.requests)
         if end.error and not isinstance(end.error, OutcomeUnknownError) and not operation.many:
@@ -295,23 +292,22 @@ def test_a_failure_of_any_request_raises_an_agent_memory_error_with_the_true_out
         assert not end.engine.outside
 
 
-@every_operation
-@pytest.mark.parametrize("answer", ANSWERS)
+@looped(("name", "answer"), thinned(ANSWERS))
 def test_an_answer_that_does_not_fit_the_request_raises_an_agent_memory_error(
-    operation: Operation, answer: Callable[[], Exception]
+    name: str, answer: Callable[[], Exception]
 ) -> None:
-    for at in requests_of(operation):
+    for at in requests_of(name):
         for again in (False, True):
-            end = ended(operation, from_request(at, Failure("", answer, again=again)))
+            end = ended(OPERATIONS[name], from_request(at, Failure("", answer, again=again)))
             assert end.error is None or isinstance(end.error, AgentMemoryError), (at, end.engine.requests)
 
 
-@every_operation
-@pytest.mark.parametrize(("mistake", "applied"), list(in_pairs()))
+@looped(("name", "mistake", "applied"), thinned(MISTAKES, (False, True)))
 def test_a_programming_error_is_raised_at_once_with_its_cause(
-    operation: Operation, mistake: type[Exception], applied: bool
+    name: str, mistake: type[Exception], applied: bool
 ) -> None:
-    for at in requests_of(operation):
+    operation = OPERATIONS[name]
+    for at in requests_of(name):
         end = ended(operation, from_request(at, Failure("", lambda: mistake("a mistake"), applied)))
         is_calm = end.error is None or type(end.error) is FileAlreadyExistsError
         if is_calm and end.engine.requests[at] in {*CLEANING, "delete_version"}:
@@ -325,14 +321,14 @@ def test_a_programming_error_is_raised_at_once_with_its_cause(
             assert isinstance(end.error, OutcomeUnknownError) or not end.changed
 
 
-@every_operation
-def test_a_cancelled_operation_raises_cancelled_error(operation: Operation) -> None:
-    for at in requests_of(operation):
-        end = ended(operation, lambda _: None, cancelled_at=at)
+@looped("name", OPERATIONS)
+def test_a_cancelled_operation_raises_cancelled_error(name: str) -> None:
+    for at in requests_of(name):
+        end = ended(OPERATIONS[name], lambda _: None, cancelled_at=at)
         assert isinstance(end.error, asyncio.CancelledError) or end.engine.requests[at] in CLEANING
         assert sent_later(end, at) <= CLEANING
 
 
-@every_operation
-def test_every_request_is_sent_through_attempts(operation: Operation) -> None:
-    assert ended(operation, lambda _: None).engine.outside == []
+@looped("name", OPERATIONS)
+def test_every_request_is_sent_through_attempts(name: str) -> None:
+    assert ended(OPERATIONS[name], lambda _: None).engine.outside == []

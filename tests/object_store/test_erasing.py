@@ -15,6 +15,7 @@ from agent_memory.key import Key
 from agent_memory.object_store.engine import PermanentError
 from tests.support.servers import S3Server
 
+pytestmark = pytest.mark.usefixtures("trusted")
 SECRET = "the password"
 _buckets = count()
 
@@ -160,6 +161,7 @@ def test_a_tree_without_agents_does_not_contain_the_packages_own_data(server: S3
     assert bucket.names() == {"root/.agent-memory/audit/x", "other/file"}
 
 
+@pytest.mark.long
 def test_forgetting_removes_more_versions_than_one_page_holds(
     service: AgentMemoryService, bucket: Bucket, monkeypatch: Any
 ) -> None:
@@ -284,8 +286,16 @@ def test_a_file_of_which_only_some_versions_were_erased_is_partly_erased(
     assert len(bucket.versions(BOB + "a.md")) == 1
 
 
-@pytest.mark.parametrize("request_", ["list_versions", "list"])
-@pytest.mark.parametrize("path", ["", "notes.md"])
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("request_", "path"),
+    [
+        ("list_versions", ""),
+        ("list", "notes.md"),
+        pytest.param("list_versions", "notes.md", marks=pytest.mark.long),
+        pytest.param("list", "", marks=pytest.mark.long),
+    ],
+)
 def test_a_failure_after_something_was_erased_is_told_by_its_type(
     service: AgentMemoryService, monkeypatch: Any, request_: str, path: str
 ) -> None:

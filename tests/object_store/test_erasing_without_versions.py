@@ -16,7 +16,9 @@ from agent_memory.audit import log_at
 from agent_memory.plugins.audit import AuditPlugin
 from tests.object_store.proxy import Proxy
 from tests.support.servers import S3Server
+from tests.support.sizes import also, long_except
 
+pytestmark = pytest.mark.usefixtures("trusted")
 TEXT = "the password"
 Answer = Callable[[web.Request], web.Response | None]
 
@@ -81,10 +83,9 @@ HAS_NONE = {
     "no uploads either": refusing(also=("versioning", "uploads")),
     "never versioned": versioning(""),
 }
-has_none = pytest.mark.parametrize("answer", HAS_NONE.values(), ids=HAS_NONE.keys())
 
 
-@pytest.mark.parametrize("path", ["", "dir", "notes.md", "dir/a.md"])
+@pytest.mark.parametrize("path", ["", *also(["dir", "notes.md", "dir/a.md"])])
 def test_forgetting_fails_where_the_server_ignores_that_versions_are_requested(
     bucket: Bucket, proxy: Proxy, path: str
 ) -> None:
@@ -97,7 +98,7 @@ def test_forgetting_fails_where_the_server_ignores_that_versions_are_requested(
         assert bucket.names() == ["dir/a.md", "notes.md"]
 
 
-@pytest.mark.parametrize("path", ["", "notes.md"])
+@pytest.mark.parametrize("path", ["notes.md", *also([""])])
 def test_forgetting_an_agent_fails_where_versions_are_ignored(bucket: Bucket, proxy: Proxy, path: str) -> None:
     proxy.ignores = {"versions"}
     with bucket.service() as service:
@@ -124,7 +125,7 @@ def test_forgetting_fails_if_only_some_files_are_listed_with_their_versions(buck
         assert bucket.names() == ["agent_memory/bob/dir/b.md"]
 
 
-@pytest.mark.parametrize("writes", [2, 1_000])
+@pytest.mark.parametrize("writes", [2, *also([1_000])])
 def test_a_file_that_another_process_writes_meanwhile_is_erased_too(
     bucket: Bucket, monkeypatch: pytest.MonkeyPatch, writes: int
 ) -> None:
@@ -148,7 +149,7 @@ def test_a_file_that_another_process_writes_meanwhile_is_erased_too(
             assert bucket.names() == []
 
 
-@pytest.mark.parametrize("path", ["", "notes.md"])
+@pytest.mark.parametrize("path", ["", *also(["notes.md"])])
 def test_receipts_and_versions_are_not_forgotten_where_versions_are_ignored(
     bucket: Bucket, proxy: Proxy, path: str
 ) -> None:
@@ -180,7 +181,7 @@ def test_a_redaction_fails_where_versions_are_ignored(bucket: Bucket, proxy: Pro
         assert memory.versions.redact("notes.md", earlier, reason="a key").versions_searched
 
 
-@has_none
+@long_except(("never versioned",), "answer", HAS_NONE)
 def test_files_are_deleted_where_the_server_has_no_versions(bucket: Bucket, proxy: Proxy, answer: Answer) -> None:
     proxy.instead = answer
     with bucket.service(versions=VersionLimits()) as service:
@@ -198,7 +199,7 @@ def test_files_are_deleted_where_the_server_has_no_versions(bucket: Bucket, prox
         assert bucket.names() == [".agent-memory/store.json"]
 
 
-@has_none
+@long_except(("405 without a code",), "answer", HAS_NONE)
 def test_a_version_is_redacted_where_the_server_has_none(bucket: Bucket, proxy: Proxy, answer: Answer) -> None:
     proxy.instead = answer
     with bucket.service(versions=VersionLimits()) as service:
@@ -211,7 +212,7 @@ def test_a_version_is_redacted_where_the_server_has_none(bucket: Bucket, proxy: 
         assert memory.read("notes.md") == "x"
 
 
-@pytest.mark.parametrize("status", ["Enabled", "Suspended"])
+@pytest.mark.parametrize("status", ["Suspended", *also(["Enabled"])])
 def test_forgetting_fails_if_versions_are_kept_but_not_listed(bucket: Bucket, proxy: Proxy, status: str) -> None:
     proxy.instead = versioning(f"<Status>{status}</Status>")
     with bucket.service() as service:
@@ -230,7 +231,7 @@ def test_forgetting_fails_if_uploads_cannot_be_listed_where_there_are_versions(b
             service.forget_memory("bob")
 
 
-@pytest.mark.parametrize("path", ["", "notes.md"])
+@pytest.mark.parametrize("path", ["", *also(["notes.md"])])
 def test_forgetting_fails_if_a_deleted_file_is_still_there(bucket: Bucket, proxy: Proxy, path: str) -> None:
     refuse = refusing()
 

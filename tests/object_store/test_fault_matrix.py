@@ -30,7 +30,7 @@ LATE = 1.1
 Only the long run checks this by the wall clock, because other load on the machine counts there. The simulation has its
 own clock and checks it in every run.
 """
-QUICK = ("read", "write", "create", "append", "edit", "delete", "write, versions")
+QUICK = ("create", "append", "delete", "write, versions")
 """The operations that run without ``--long``."""
 UNCONDITIONAL = {"read", "stat", "list", "write, a new file", "write", "delete"}
 """The operations that rely on no precondition."""
@@ -53,6 +53,7 @@ def test_the_tests_that_fill_the_page_run_in_one_process(request: pytest.Fixture
     assert len({scope_of(test.nodeid) for test in tests}) == 1
 
 
+@pytest.mark.usefixtures("trusted")
 @faults
 @by_s3fs_or_both
 def test_a_temporary_fault_does_not_reach_the_caller(fault: Fault, engine: str, server: S3Server, cells: Cells) -> None:
@@ -78,7 +79,7 @@ def test_a_permanent_fault_raises_a_true_error_in_time(
         assert not _is_late(cell, operation), f"{operation.name}: {cell}, in each of {TRIES} tries"
 
 
-@by_both_engines
+@by_s3fs_or_both
 def test_a_server_that_keeps_preconditions_in_two_steps_loses_nothing_because_changes_are_refused(
     engine: str, stand_in: Callable[[str], S3Server], ministack: S3Server, cells: Cells
 ) -> None:

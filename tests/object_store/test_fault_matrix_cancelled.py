@@ -11,11 +11,12 @@ from tests.object_store.cancelling import cancel_at_every_await, close_at_every_
 from tests.object_store.matrix import CLOSED, ENGINES, Cells, Operation
 from tests.support.servers import S3Server
 
-QUICK = {"s3fs": {"append"}, "obstore": {"append"}}
+pytestmark = pytest.mark.usefixtures("trusted")
+QUICK = ("s3fs", "append")
 CASES = [
     pytest.param(
         engine, operation, id=f"{engine}, {operation.name}",
-        marks=() if operation.name in QUICK[engine] else pytest.mark.long,
+        marks=() if (engine, operation.name) == QUICK else pytest.mark.long,
     )
     for engine, operations in ENGINES.items()
     for operation in operations

@@ -18,14 +18,14 @@ from tests.core.test_concurrency import (
 )
 from tests.object_store.proxy import Fault, Proxy, at_random
 from tests.support.processes import in_processes
-from tests.support.servers import Root, S3Server, by_both_engines, by_s3fs_or_both
+from tests.support.servers import Root, S3Server, by_both_engines
 
 os.environ.setdefault("AWS_DEFAULT_REGION", "us-east-1")  # the workers are other processes
 
 SHARE = 0.2
 FAULTS: tuple[Fault, ...] = ("reply lost", "reset", "500", "503", "409", "500 after it was done", "slow",
                              "truncated body")  # fmt: skip
-long = pytest.mark.long
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture
@@ -43,15 +43,14 @@ def roots(proxy: Proxy, server: S3Server, engine: str = "s3fs") -> tuple[Root, R
     return Root(url, server.by(engine).through(proxy)), Root(url, server.options)
 
 
-@by_s3fs_or_both
-@pytest.mark.parametrize(("writers", "each"), [(4, 10), pytest.param(16, 50, marks=long)])
+@by_both_engines
+@pytest.mark.parametrize(("writers", "each"), [(4, 10), (16, 50)])
 def test_every_append_is_stored_once(proxy: Proxy, ministack: S3Server, engine: str, writers: int, each: int) -> None:
     faulty, direct = roots(proxy, ministack, engine)
     in_processes(writers, append_lines, faulty, each)
     assert_all_once_and_in_order(lines_of(direct), writers, each)
 
 
-@long
 @by_both_engines
 @pytest.mark.parametrize("proxy", ["seaweedfs"], indirect=True)
 def test_every_append_is_stored_once_on_a_distributed_store(proxy: Proxy, seaweedfs: S3Server, engine: str) -> None:
@@ -60,7 +59,6 @@ def test_every_append_is_stored_once_on_a_distributed_store(proxy: Proxy, seawee
     assert_all_once_and_in_order(lines_of(direct), 8, 25)
 
 
-@long
 @by_both_engines
 @pytest.mark.parametrize(("creators", "rounds"), [(16, 100)])
 def test_exactly_one_racing_creator_wins(
@@ -82,7 +80,6 @@ def edit_lines(number: int, _: object, root: Root, lines: int) -> None:
             memory.edit("log.txt", partial(add, f"{number}:{line}\n"))
 
 
-@long
 @by_both_engines
 @pytest.mark.parametrize(("writers", "each"), [(16, 20)])
 def test_no_concurrent_edit_is_lost(proxy: Proxy, ministack: S3Server, engine: str, writers: int, each: int) -> None:

@@ -15,13 +15,15 @@ from tests.object_store.listeners import options as options_of
 from tests.object_store.plain_bodies import RefusesChunks, StoresFraming
 from tests.object_store.proxy import Proxy
 from tests.support.servers import S3Server, by_both_engines
+from tests.support.sizes import also
 from tests.support.tls import certificate, tls_front
 
+pytestmark = pytest.mark.usefixtures("trusted")
 TEXT = "a line\n" * 1000
 CHUNKS = {"request_checksum_calculation": "when_supported"}
 
 
-@pytest.fixture(params=[RefusesChunks, StoresFraming])
+@pytest.fixture(params=[RefusesChunks, *also([StoresFraming])])
 def proxy(request: pytest.FixtureRequest, ministack: S3Server) -> Iterator[Proxy]:
     with request.param(ministack.endpoint) as proxy:
         yield proxy
@@ -129,9 +131,9 @@ def test_only_aws_gets_checksums_by_default(endpoint: dict[str, object], expecte
     ("engine", "options", "variable"),
     [
         ("s3fs", lambda file: {"client_kwargs": {"verify": file}}, None),
-        ("s3fs", lambda _: {}, "AWS_CA_BUNDLE"),
+        pytest.param("s3fs", lambda _: {}, "AWS_CA_BUNDLE", marks=pytest.mark.long),
         ("obstore", lambda file: {"client_options": {"root_certificate": Path(file).read_text()}}, None),
-        ("obstore", lambda _: {}, "SSL_CERT_FILE"),
+        pytest.param("obstore", lambda _: {}, "SSL_CERT_FILE", marks=pytest.mark.long),
     ],
 )
 def test_each_option_that_the_error_names_makes_a_certificate_trusted(

@@ -13,10 +13,11 @@ from tests.object_store.killing import Killed
 from tests.object_store.proxy import Proxy, at_random
 from tests.object_store.test_faulty_network import FAULTS, SHARE
 from tests.support.processes import in_processes
-from tests.support.servers import Root, S3Server, by_s3fs_or_both
+from tests.support.servers import Root, S3Server, by_both_engines
 
 os.environ.setdefault("AWS_DEFAULT_REGION", "us-east-1")  # the workers are other processes
 
+pytestmark = pytest.mark.long
 OLD = "old\n"
 CALLS: dict[str, tuple[Callable[[AgentMemory], object], str | None]] = {
     "append": (lambda m: m.once("k").append("file", "line\n"), "old\nline\n"),
@@ -31,7 +32,6 @@ def made(memory: AgentMemory, name: str) -> object:
     return CALLS[name][0](memory)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("name", CALLS)
 def test_a_call_killed_before_any_request_is_made_once_or_its_end_is_unknown(ministack: S3Server, name: str) -> None:
     call, after = CALLS[name]
@@ -73,8 +73,8 @@ def repeat_all(number: int, _: object, root: Root, calls: int) -> list[tuple[obj
         return sorted((result.path, result.size, result.sha256) for result in results)
 
 
-@by_s3fs_or_both
-@pytest.mark.parametrize(("processes", "calls"), [(3, 8), pytest.param(8, 50, marks=pytest.mark.long)])
+@by_both_engines
+@pytest.mark.parametrize(("processes", "calls"), [(3, 8), (8, 50)])
 def test_calls_that_many_processes_repeat_on_a_network_that_fails_are_made_once(
     ministack: S3Server, engine: str, processes: int, calls: int
 ) -> None:

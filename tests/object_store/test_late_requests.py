@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
+from itertools import product
 from typing import Any
 
 import pytest
@@ -29,6 +30,7 @@ from agent_memory.object_store.write_log import MOST_BYTES, WriteId, WriteLog, W
 from agent_memory.registry import open_backend
 from tests.object_store.proxy import Proxy
 from tests.support.servers import S3Server
+from tests.support.sizes import also, long_except
 
 TEXT = "the only copy\n"
 
@@ -77,7 +79,8 @@ class LateNetwork:
 
 
 @pytest.fixture
-def network(ministack: S3Server) -> Iterator[LateNetwork]:
+def network(ministack: S3Server, trusted: None) -> Iterator[LateNetwork]:
+    del trusted
     network = LateNetwork(ministack, ministack.new_url())
     yield network
     network.memory().close()
@@ -151,8 +154,15 @@ WAYS: list[Callable[[AgentMemory, AgentMemory], None]] = [
 ]
 
 
-@pytest.mark.parametrize("versions", [None, VersionLimits()], ids=["no versions", "versions"])
-@pytest.mark.parametrize("way", WAYS)
+def ways() -> Iterator[Any]:
+    """Each way without and with versions; the short run takes a rename back, and a deletion with versions."""
+    for way, versions in product(WAYS, (None, VersionLimits())):
+        is_short = (way, versions) == (there_and_back, None) or (way is deleted_and_created and versions)
+        name = f"{way.__name__}, {'versions' if versions else 'no versions'}"
+        yield pytest.param(way, versions, id=name, marks=() if is_short else pytest.mark.long)
+
+
+@pytest.mark.parametrize(("way", "versions"), list(ways()))
 def test_a_late_delete_does_not_take_a_file_that_came_back(
     network: LateNetwork, way: Callable[[AgentMemory, AgentMemory], None], versions: VersionLimits | None
 ) -> None:
@@ -164,7 +174,7 @@ def test_a_late_delete_does_not_take_a_file_that_came_back(
     assert first.read("a") == second.read("a") == TEXT
 
 
-@pytest.mark.parametrize("way", ["restore", "undo"])
+@pytest.mark.parametrize("way", ["restore", *also(["undo"])])
 def test_a_late_delete_does_not_take_a_restored_file(network: LateNetwork, way: str) -> None:
     memory = network.memory(versions=VersionLimits())
     memory.write("a", TEXT)
@@ -211,6 +221,7 @@ def test_a_late_edit_does_not_take_the_place_of_a_later_one_of_this_process(netw
     assert memory.read("a") == TEXT
 
 
+@pytest.mark.long
 def test_a_name_that_the_content_had_twice_in_a_short_time_is_refused(network: LateNetwork) -> None:
     first, second = network.memory(), network.memory(another_process=True)
     first.write("a", TEXT)
@@ -236,7 +247,7 @@ def test_a_directory_with_such_a_name_is_moved_in_part(network: LateNetwork) -> 
     assert (memory.read("b/file"), memory.read("a/other")) == (TEXT, "changed")
 
 
-@pytest.mark.parametrize("versions", [None, VersionLimits()], ids=["no versions", "versions"])
+@long_except(("no versions",), "versions", {"no versions": None, "versions": VersionLimits()})
 def test_without_conditions_of_uploads_a_way_back_is_refused(
     network: LateNetwork, versions: VersionLimits | None
 ) -> None:
@@ -254,6 +265,7 @@ def test_without_conditions_of_uploads_a_way_back_is_refused(
     assert not first.exists("a")
 
 
+@pytest.mark.long
 def test_after_the_time_of_late_requests_the_etag_is_that_of_a_put(
     network: LateNetwork, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -267,6 +279,7 @@ def test_after_the_time_of_late_requests_the_etag_is_that_of_a_put(
     assert memory.stat("a").etag == before
 
 
+@pytest.mark.long
 def test_a_large_file_does_not_get_an_etag_that_a_late_delete_may_have(network: LateNetwork) -> None:
     network.backend.max_bytes = 1_000_000
     memory = network.memory()
@@ -371,6 +384,7 @@ def test_an_engine_without_conditional_deletes_copies_back_and_forth(ministack: 
         assert memory.read("a") == TEXT
 
 
+@pytest.mark.long
 def test_a_single_writer_writes_the_same_bytes_again_and_renames_back(stand_in: Callable[[str], S3Server]) -> None:
     server = stand_in("conditions ignored").for_one_writer()
     with AgentMemory.open(server.new_url(), storage_options=server.options) as memory:
@@ -383,6 +397,7 @@ def test_a_single_writer_writes_the_same_bytes_again_and_renames_back(stand_in: 
         assert memory.read("a") == TEXT
 
 
+@pytest.mark.long
 def test_a_name_with_many_late_requests_leaves_room_for_other_names(network: LateNetwork) -> None:
     memory = network.memory()
     for number in range(20):

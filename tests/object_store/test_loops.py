@@ -23,6 +23,7 @@ from tests.object_store.test_faulty_network import FAULTS, SHARE
 from tests.support.servers import S3Server, by_both_engines, by_s3fs_or_both
 from tests.support.sizes import also
 
+pytestmark = pytest.mark.usefixtures("trusted")
 THREADS = 8
 
 
@@ -50,6 +51,7 @@ def by_many_loops(work: Callable[[int, int], Coroutine[Any, Any, None]], rounds:
         list(pool.map(run, range(THREADS)))
 
 
+@pytest.mark.long
 @by_s3fs_or_both
 @pytest.mark.parametrize("faulty", [pytest.param(False, marks=pytest.mark.long), True])
 @pytest.mark.parametrize("rounds", [3, pytest.param(40, marks=pytest.mark.long)])
@@ -172,7 +174,7 @@ def test_a_deadline_holds_on_a_loop_with_a_different_clock(server: S3Server, pro
         loop.run_until_complete(work())
 
 
-@by_both_engines
+@by_s3fs_or_both
 @pytest.mark.parametrize("change", ["append", "write", "create"])
 def test_a_stack_overflow_after_the_request_raises_an_unknown_outcome(
     server: S3Server, monkeypatch: pytest.MonkeyPatch, change: str
@@ -244,6 +246,7 @@ for _ in range(3):
 """
 
 
+@pytest.mark.long
 @by_s3fs_or_both
 @pytest.mark.parametrize("how", ["closed", *also(["cancelled", "dropped"])])
 @pytest.mark.parametrize(

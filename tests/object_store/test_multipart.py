@@ -16,9 +16,12 @@ from agent_memory.object_store import retry
 from agent_memory.registry import open_backend
 from agent_memory_s3 import S3Backend
 from tests.object_store.proxy import Fault, Proxy
+from tests.support import sizes
 from tests.support.processes import in_processes
 from tests.support.servers import Root, S3Server
+from tests.support.sizes import also
 
+pytestmark = pytest.mark.usefixtures("trusted")
 LARGE = 6 << 20
 on_both = pytest.mark.parametrize(
     "server", ["ministack", pytest.param("seaweedfs", marks=pytest.mark.long)], indirect=True
@@ -50,13 +53,13 @@ def uploads(server: S3Server, url: str) -> int:
 @on_both
 def test_an_append_to_a_large_file_sends_only_the_new_bytes(server: S3Server) -> None:
     url = server.new_url()
-    before = put_large(server, url)
+    before, appends = put_large(server, url), 20 if sizes.is_long else 5
     with Proxy(server.endpoint) as proxy:
         with AgentMemory.open(url, storage_options=server.through(proxy)) as memory:
-            for number in range(20):
+            for number in range(appends):
                 memory.append("log.md", f"{number:04}{LINE[4:]}")
             assert proxy.sent < 60_000
-            expected = before + "".join(f"{number:04}{LINE[4:]}" for number in range(20)).encode()
+            expected = before + "".join(f"{number:04}{LINE[4:]}" for number in range(appends)).encode()
             assert memory.read_bytes("log.md") == expected
     assert uploads(server, url) == 0
 
@@ -126,7 +129,7 @@ def test_an_upload_whose_completion_answer_is_lost_is_recognised_as_complete(min
     assert uploads(ministack, url) == 0
 
 
-@pytest.mark.parametrize("server", ["ministack", "moto"], indirect=True)
+@pytest.mark.parametrize("server", ["ministack", *also(["moto"])], indirect=True)
 def test_separators_are_correct_while_a_file_grows_large(server: S3Server) -> None:
     url = server.new_url()
     with AgentMemory.open(url, storage_options=server.options) as memory:
@@ -145,12 +148,11 @@ def append_to_the_large_file(number: int, barrier: Any, root: Root, lines: int) 
             memory.append("log.md", f"writer {number} line {line}\n")
 
 
-@pytest.mark.parametrize("name", ["ministack", pytest.param("seaweedfs", marks=pytest.mark.long)])
-def test_no_append_of_many_processes_to_a_large_file_is_lost(
-    name: str, request: pytest.FixtureRequest, pytestconfig: pytest.Config
-) -> None:
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["ministack", "seaweedfs"])
+def test_no_append_of_many_processes_to_a_large_file_is_lost(name: str, request: pytest.FixtureRequest) -> None:
     server: S3Server = request.getfixturevalue(name)
-    url, lines = server.new_url(), 10 if pytestconfig.getoption("--long") else 3
+    url, lines = server.new_url(), 10
     before = put_large(server, url).decode()
     in_processes(4, append_to_the_large_file, Root(url, server.options), lines)
     with AgentMemory.open(url, storage_options=server.options) as memory:

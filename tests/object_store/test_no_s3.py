@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
-from typing import TypeAlias
+from collections.abc import Callable, Iterable, Iterator
+from itertools import product
+from typing import Any, TypeAlias
 
 import pytest
 from aiohttp import web
@@ -16,8 +17,11 @@ from agent_memory.object_store.engine import NotSatisfiable, Object, PermanentEr
 from agent_memory_s3._client import S3Store
 from agent_memory_s3._replies import posix_seconds, retry_after
 from tests.object_store.proxy import Proxy, operation_of
+from tests.support import sizes
+from tests.support.loops import looped
 from tests.support.servers import S3Server
 
+pytestmark = pytest.mark.usefixtures("trusted")
 Answer: TypeAlias = Callable[[web.Request], web.Response | None]
 PAGES = {
     "a login page": '<?xml version="1.0"?><html xmlns="http://www.w3.org/1999/xhtml"><body>Log in</body></html>',
@@ -25,7 +29,6 @@ PAGES = {
     "an empty body": "",
     "a listing of nothing known": "<ListBucketResult><Prefix></Prefix></ListBucketResult>",
 }
-no_listing = pytest.mark.parametrize("page", PAGES.values(), ids=PAGES.keys())
 
 
 @pytest.fixture
@@ -49,7 +52,7 @@ def answers(page: str, *operations: str) -> Answer:
     return lambda request: xml(page) if operation_of(request) in operations else None
 
 
-@no_listing
+@looped("page", PAGES.values())
 def test_a_page_that_is_no_listing_raises_instead_of_an_empty_listing(
     service: AgentMemoryService, proxy: Proxy, page: str
 ) -> None:
@@ -66,8 +69,7 @@ def test_a_page_that_is_no_listing_raises_instead_of_an_empty_listing(
             call()
 
 
-@no_listing
-@pytest.mark.parametrize("operation", ["VERSIONS", "UPLOADS"])
+@looped(("page", "operation"), product(PAGES.values(), ["VERSIONS", "UPLOADS"]))
 def test_forget_deletes_nothing_if_a_page_is_no_listing(
     service: AgentMemoryService, proxy: Proxy, page: str, operation: str
 ) -> None:
@@ -79,8 +81,7 @@ def test_forget_deletes_nothing_if_a_page_is_no_listing(
     assert memory.read("notes.md") == "x"
 
 
-@pytest.mark.parametrize("ignored", [{"versions"}, {"uploads"}, {"versions", "uploads"}])
-@pytest.mark.parametrize("path", ["notes.md", ""])
+@looped(("ignored", "path"), product([{"versions"}, {"uploads"}, {"versions", "uploads"}], ["notes.md", ""]))
 def test_forget_deletes_nothing_if_the_server_ignores_the_kind_of_listing(
     service: AgentMemoryService, proxy: Proxy, ignored: set[str], path: str
 ) -> None:
@@ -102,7 +103,7 @@ MARKERS = {
     "VERSIONS": "<NextKeyMarker>.a</NextKeyMarker><NextVersionIdMarker>1</NextVersionIdMarker>",
     "UPLOADS": "<NextKeyMarker>.a</NextKeyMarker><NextUploadIdMarker>1</NextUploadIdMarker>",
 }
-of_listings = pytest.mark.parametrize("operation", LISTINGS)
+of_listings = looped("operation", LISTINGS)
 
 
 def listed(memory: AgentMemory, operation: str) -> object:
@@ -203,11 +204,15 @@ def ranges(ministack: S3Server, proxy: Proxy) -> Ranges:
     return Ranges(ministack, proxy)
 
 
+def thinned(members: Iterable[Any]) -> list[Any]:
+    """All members with --long, and each third one in the short run."""
+    return [*members][:: 1 if sizes.is_long else 3]
+
+
 SPANS = {"bytes=2-4": b"234", "bytes=7-": b"789", "bytes=8-50": b"89", "bytes=-3": b"789", "bytes=-50": DATA}
 
 
-@pytest.mark.parametrize("heeded", [True, False])
-@pytest.mark.parametrize("span", SPANS)
+@looped(("heeded", "span"), thinned(product([True, False], SPANS)))
 def test_a_range_read_returns_the_range_even_if_the_server_sends_the_whole_object(
     ranges: Ranges, span: str, heeded: bool
 ) -> None:
@@ -222,7 +227,7 @@ def test_a_range_past_the_end_is_not_satisfiable_even_if_the_whole_object_is_sen
         ranges.get("bytes=10-", most=20)
 
 
-@pytest.mark.parametrize("chunked", [True, False])
+@looped("chunked", [True, False])
 def test_a_range_read_fails_if_the_server_sends_the_whole_of_a_large_object(ranges: Ranges, chunked: bool) -> None:
     ranges.answer(bytes(1 << 20), None, chunked=chunked)
     with pytest.raises(PermanentError, match="ignores Range"):
@@ -231,19 +236,21 @@ def test_a_range_read_fails_if_the_server_sends_the_whole_of_a_large_object(rang
         ranges.get(None, most=1000)
 
 
-@pytest.mark.parametrize(
-    ("body", "content_range"),
-    [
-        (b"345", "bytes 3-5/10"),
-        (b"23", "bytes 2-3/10"),
-        (b"2345", "bytes 2-4/10"),
-        (b"23", "bytes 2-4/10"),
-        (b"234", "bytes 2-4/*"),
-        (b"234", "bytes 2-4/3"),
-        (b"234", "lines 2-4/10"),
-    ],
+OTHER_RANGES = [
+    (b"345", "bytes 3-5/10"),
+    (b"23", "bytes 2-3/10"),
+    (b"2345", "bytes 2-4/10"),
+    (b"23", "bytes 2-4/10"),
+    (b"234", "bytes 2-4/*"),
+    (b"234", "bytes 2-4/3"),
+    (b"234", "lines 2-4/10"),
+]
+
+
+@looped(
+    ("body", "content_range", "chunked"),
+    thinned((*each, chunked) for each in OTHER_RANGES for chunked in (True, False)),
 )
-@pytest.mark.parametrize("chunked", [True, False])
 def test_an_answer_with_another_range_than_requested_is_refused(
     ranges: Ranges, body: bytes, content_range: str, chunked: bool
 ) -> None:
@@ -292,7 +299,7 @@ def test_an_invalid_date_is_read_as_none(date: str) -> None:
     assert posix_seconds(date) is None
 
 
-@pytest.mark.parametrize("asked", ["-5", "nan", "inf"])
+@looped("asked", ["-5", "nan", "inf"])
 def test_an_invalid_retry_after_does_not_prevent_a_retry(service: AgentMemoryService, proxy: Proxy, asked: str) -> None:
     left = iter(range(3))
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.sizes import also
+
 pytestmark = pytest.mark.skipif(find_spec("gevent") is None, reason="gevent is not installed")
 
 _PROGRAM = """
@@ -44,9 +46,11 @@ def printed(program: str, *arguments: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-@pytest.mark.parametrize("patches", ["", "thread=False", "select=False", "thread=False, select=False, queue=False"])
+@pytest.mark.parametrize(
+    "patches", ["", *also(["thread=False", "select=False", "thread=False, select=False, queue=False"])]
+)
 @pytest.mark.parametrize(("url", "options"), [
-    ("s3://bucket", {}), ("s3://bucket", {"engine": "obstore"}),
+    ("s3://bucket", {}), pytest.param("s3://bucket", {"engine": "obstore"}, marks=pytest.mark.long),
     pytest.param("az://container", {"account_name": "a"}, marks=pytest.mark.ecosystem),
 ])  # fmt: skip
 def test_a_storage_with_an_io_loop_is_refused_with_advice(url: str, options: dict[str, str], patches: str) -> None:
@@ -56,10 +60,12 @@ def test_a_storage_with_an_io_loop_is_refused_with_advice(url: str, options: dic
     assert all("in a process without these patches" in line for line in told)
 
 
+@pytest.mark.long
 def test_an_object_store_opens_if_gevent_replaced_nothing_that_it_needs() -> None:
     patches = "thread=False, select=False, socket=False, queue=False"
     assert printed(_PROGRAM.format(patches=patches, options={}), "s3://bucket") == []
 
 
+@pytest.mark.long
 def test_the_sync_classes_work_on_local_disk_with_all_patches(tmp_path: Path) -> None:
     assert printed(_ON_DISK, str(tmp_path / "root")) == ["20"]

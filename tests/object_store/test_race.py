@@ -24,6 +24,7 @@ from tests.object_store.stand_ins import standing_in
 from tests.support.places import in_a_versioned_bucket
 from tests.support.processes import in_processes
 from tests.support.servers import S3Server, by_both_engines, by_s3fs_or_both
+from tests.support.sizes import also
 
 StandIn = Callable[[str], S3Server]
 Work = Callable[[AgentMemory, int], object]
@@ -53,10 +54,9 @@ def changed(writer: int, barrier: Any, url: str, options: dict[str, object], wor
     return made, refused
 
 
-@by_s3fs_or_both
-@pytest.mark.parametrize(
-    "work", ["append", *(pytest.param(each, marks=pytest.mark.long) for each in ("edit", "create"))]
-)
+@pytest.mark.long
+@by_both_engines
+@pytest.mark.parametrize("work", WORKS)
 def test_no_acknowledged_change_is_lost_by_a_server_that_keeps_conditions_in_two_steps(
     ministack: S3Server, stand_in: StandIn, engine: str, work: str
 ) -> None:
@@ -74,10 +74,10 @@ def test_no_acknowledged_change_is_lost_by_a_server_that_keeps_conditions_in_two
 @pytest.mark.parametrize(
     ("name", "promises"),
     [
-        ("create in two steps", (False, True, True)),
         ("swap in two steps", (True, False, False)),
         ("delete in two steps", (True, True, False)),
-        ("uploads in two steps", (True, True, True)),
+        pytest.param("create in two steps", (False, True, True), marks=pytest.mark.long),
+        pytest.param("uploads in two steps", (True, True, True), marks=pytest.mark.long),
     ],
 )
 def test_the_capabilities_are_those_that_hold_in_a_race(
@@ -104,7 +104,7 @@ def test_the_capabilities_are_those_that_hold_in_a_race(
         assert (stated.atomic_create, stated.compare_and_swap, stated.conditional_delete) == promises
 
 
-@by_both_engines
+@by_s3fs_or_both
 def test_a_deleted_text_does_not_come_back_from_the_cache_of_a_writer(
     ministack: S3Server, stand_in: StandIn, engine: str
 ) -> None:
@@ -147,7 +147,7 @@ def test_a_single_writer_brings_no_deleted_text_back(stand_in: StandIn) -> None:
         assert memory.read("a.md") == "more\n"
 
 
-@pytest.mark.parametrize("treatment", ["in two steps", "ignored if missing"])
+@pytest.mark.parametrize("treatment", ["ignored if missing", *also(["in two steps"])])
 def test_large_files_are_sent_whole_if_completed_uploads_are_not_safe(
     ministack: S3Server, treatment: Treatment
 ) -> None:
@@ -161,7 +161,8 @@ def test_large_files_are_sent_whole_if_completed_uploads_are_not_safe(
             assert proxy.sent - before > LARGE
 
 
-@by_both_engines
+@pytest.mark.long
+@by_s3fs_or_both
 def test_a_server_that_allows_one_write_a_second_is_tried_and_works(
     ministack: S3Server, engine: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -178,7 +179,7 @@ def test_a_server_that_allows_one_write_a_second_is_tried_and_works(
     assert requests["PUT"] < 200
 
 
-@by_both_engines
+@by_s3fs_or_both
 def test_a_server_that_stores_the_framing_of_a_request_is_refused(stand_in: StandIn, engine: str) -> None:
     server = stand_in("framing stored as content").by(engine)
     with AgentMemory.open(server.new_url(), storage_options=server.options) as memory:
@@ -188,7 +189,7 @@ def test_a_server_that_stores_the_framing_of_a_request_is_refused(stand_in: Stan
         assert memory.list() == ()
 
 
-@by_both_engines
+@by_s3fs_or_both
 def test_a_server_that_drops_metadata_is_refused(stand_in: StandIn, engine: str) -> None:
     server = stand_in("metadata dropped").by(engine)
     with AgentMemory.open(server.new_url(), storage_options=server.options) as memory:
@@ -198,8 +199,9 @@ def test_a_server_that_drops_metadata_is_refused(stand_in: StandIn, engine: str)
         assert memory.list() == ()
 
 
-@by_both_engines
-@pytest.mark.parametrize("treatment", ["kept", "in two steps"])
+@pytest.mark.long
+@by_s3fs_or_both
+@pytest.mark.parametrize("treatment", ["kept", *also(["in two steps"])])
 def test_a_third_of_the_answers_is_lost_and_the_verdict_is_the_same(
     ministack: S3Server, engine: str, treatment: Treatment
 ) -> None:

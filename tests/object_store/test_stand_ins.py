@@ -12,6 +12,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from tests.support.servers import S3Server
+from tests.support.sizes import also
 
 StandIn = Callable[[str], S3Server]
 _RACERS = 4
@@ -42,7 +43,7 @@ def put(s3: Any, name: str, **condition: str) -> str:
     return str(s3.put_object(Bucket="memories", Key=name, Body=name.encode(), **condition)["ETag"])
 
 
-@pytest.mark.parametrize("name", ["conditions in two steps", "create in two steps", "one write a second"])
+@pytest.mark.parametrize("name", ["create in two steps", "one write a second", *also(["conditions in two steps"])])
 def test_creates_that_race(stand_in: StandIn, name: str) -> None:
     server = stand_in(name)
     with closing(server.client("s3", retries=0)) as s3:
@@ -54,7 +55,7 @@ def test_creates_that_race(stand_in: StandIn, name: str) -> None:
             assert refused(lambda: put(s3, key, IfNoneMatch="*")) == 412
 
 
-@pytest.mark.parametrize("name", ["conditions in two steps", "swap in two steps", "create in two steps"])
+@pytest.mark.parametrize("name", ["swap in two steps", "create in two steps", *also(["conditions in two steps"])])
 def test_swaps_that_race(stand_in: StandIn, name: str) -> None:
     server = stand_in(name)
     with closing(server.client("s3", retries=0)) as s3:
@@ -68,7 +69,7 @@ def test_swaps_that_race(stand_in: StandIn, name: str) -> None:
         assert refused(lambda: swap(9)) == 412
 
 
-@pytest.mark.parametrize("name", ["conditions in two steps", "delete in two steps", "create in two steps"])
+@pytest.mark.parametrize("name", ["conditions in two steps", "create in two steps", *also(["delete in two steps"])])
 def test_a_delete_that_races_with_a_put(stand_in: StandIn, name: str) -> None:
     server = stand_in(name)
     both = 0

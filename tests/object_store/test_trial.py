@@ -29,7 +29,7 @@ from agent_memory.runtime.runners import close_backend
 from agent_memory.testing import FunctionalContract
 from tests.object_store.proxy import Proxy, Treatment, at_random
 from tests.support.servers import S3Server, by_both_engines, by_s3fs_or_both
-from tests.support.sizes import long_except
+from tests.support.sizes import also, long_except
 
 if TYPE_CHECKING:
     from agent_memory.testing._store import ContractStore
@@ -79,7 +79,7 @@ def name_of(combination: Mapping[str, str]) -> str:
 
 NAMED = {name_of(each): each for each in COMBINATIONS}
 in_each_combination = long_except(
-    ("ceph", *(f"{kind} ignored" for kind in KINDS), "swap unquoted", "delete unquoted"),
+    ("ceph", "create ignored", "swap ignored"),
     "combination",
     NAMED,
 )
@@ -148,14 +148,9 @@ def digest(text: str) -> str:
     "combination",
     [
         {},
-        CEPH,
-        {"copy": "ignored"},
-        {"copy": "in two steps"},
         {"complete": "ignored"},
-        *(
-            pytest.param(each, marks=pytest.mark.long)
-            for each in COMBINATIONS
-            if each.keys() & {"copy", "complete"} and each not in (CEPH, {"copy": "ignored"}, {"copy": "in two steps"})
+        *also(
+            [each for each in COMBINATIONS if each.keys() & {"copy", "complete"} and each != {"complete": "ignored"}]
         ),
     ],
     ids=name_of,
@@ -178,6 +173,7 @@ def test_an_append_to_a_large_file_uses_parts_only_if_upload_preconditions_are_k
     assert left(ministack, url) == (["log.md"], [])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("has_other_writers", [True, False])
 def test_large_files_are_sent_whole_to_a_server_whose_uploads_are_not_atomic_unless_there_is_one_writer(
     ministack: S3Server, proxy: Proxy, has_other_writers: bool
@@ -203,6 +199,7 @@ def test_large_files_are_sent_whole_to_a_server_whose_uploads_are_not_atomic_unl
     assert left(ministack, url) == (["log.md"] if has_other_writers else ["log.md", "new.bin"], [])
 
 
+@pytest.mark.long
 def test_a_copy_of_a_large_file_that_is_replaced_meanwhile_has_one_state_if_copied_parts_are_checked_before(
     ministack: S3Server, proxy: Proxy
 ) -> None:
@@ -233,6 +230,7 @@ def test_every_conditional_request_uses_the_etag_form_that_the_server_takes(mini
         assert memory.capabilities.conditional_delete
 
 
+@pytest.mark.long
 @by_s3fs_or_both
 @long_except(
     ("create ignored",),
@@ -244,7 +242,7 @@ def test_network_faults_do_not_change_the_verdict(
 ) -> None:
     proxy.treatments = combination
     verdicts = set()
-    for seed in range(100 if pytestconfig.getoption("--long") else 3):
+    for seed in range(100 if pytestconfig.getoption("--long") else 2):
         url = ministack.new_url()
         proxy.choose = at_random(0.4, seed, ("reply lost", "reset", "500", "409", "500 after it was done"))
         with AgentMemory.open(url, storage_options=ministack.by(engine).through(proxy)) as memory:
@@ -311,7 +309,8 @@ def test_a_server_that_refuses_valid_preconditions_works_only_for_a_single_write
         assert memory.read("b.md") == "XY"
 
 
-@long_except(("ceph", "create ignored", "swap unquoted"), "combination", NAMED)
+@pytest.mark.long
+@pytest.mark.parametrize("combination", NAMED.values(), ids=NAMED)
 def test_doctor_reports_the_preconditions_that_the_server_keeps(
     ministack: S3Server, proxy: Proxy, combination: dict[str, Treatment]
 ) -> None:

@@ -60,6 +60,7 @@ def content(server: S3Server, url: str, path: str) -> bytes:
         return memory.read_bytes(path)
 
 
+@pytest.mark.long
 def test_operations_on_large_files_cost_the_documented_requests(ministack: S3Server, proxy: Proxy) -> None:
     url = ministack.new_url()
     new = {"BEGIN UPLOAD": 1, "PUT PART": 2, "COMPLETE UPLOAD": 1}
@@ -82,6 +83,7 @@ def test_operations_on_large_files_cost_the_documented_requests(ministack: S3Ser
     assert content(ministack, url, "copied.bin") == content(ministack, url, "moved.bin") == DATA
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "fault",
     ["reply lost", *(pytest.param(each, marks=pytest.mark.long) for each in ("reset", "500", "500 after it was done"))],
@@ -110,6 +112,7 @@ def test_an_answer_that_is_lost_once_does_not_reach_the_caller(
     assert content(ministack, url, "large.bin") == content(ministack, url, "copied.bin") == DATA
 
 
+@pytest.mark.long
 def test_a_failed_write_leaves_no_file_and_no_upload(
     ministack: S3Server, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,6 +206,7 @@ def test_a_file_that_changes_during_its_rename_is_not_renamed(ministack: S3Serve
     assert content(ministack, url, "large.bin") == DATA + b"more\n"
 
 
+@pytest.mark.long
 def test_a_copy_of_a_growing_file_holds_its_state_at_the_start(ministack: S3Server, proxy: Proxy) -> None:
     url = ministack.new_url()
     with opened(ministack, proxy, url) as memory, AgentMemory.open(url, storage_options=ministack.options) as other:
@@ -236,6 +240,7 @@ def test_a_server_that_ignores_the_condition_of_an_upload_is_refused(ministack: 
     assert uploads(ministack, url) == 0
 
 
+@pytest.mark.long
 def test_the_bytes_are_sent_if_the_server_ignores_the_condition_of_a_copy(ministack: S3Server, proxy: Proxy) -> None:
     url = ministack.new_url()
     proxy.treatments = {"copy": "ignored"}

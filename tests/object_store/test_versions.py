@@ -13,10 +13,9 @@ from tests.faults.versioned_operations import VERSIONED, contents, wrong_version
 from tests.object_store.killing import Killed
 from tests.object_store.proxy import Fault, Proxy
 from tests.support.servers import Root, S3Server
-from tests.support.sizes import long_except
 
-_SHORT = ("write, versions",)
-versioned = long_except(_SHORT, "operation", VERSIONED)
+pytestmark = pytest.mark.usefixtures("trusted")
+versioned = pytest.mark.parametrize("operation", VERSIONED.values(), ids=VERSIONED)
 
 
 def run_named(memory: AgentMemory, name: str) -> object:
@@ -90,8 +89,9 @@ def works_again(memory: AgentMemory, operation: Operation) -> list[str]:
     return []
 
 
+@pytest.mark.long
 @versioned
-@pytest.mark.parametrize("fault", ["reply lost", pytest.param("500 after it was done", marks=pytest.mark.long)])
+@pytest.mark.parametrize("fault", ["reply lost", "500 after it was done"])
 def test_a_lost_answer_to_any_request_leaves_each_state_once(
     ministack: S3Server, operation: Operation, fault: Fault
 ) -> None:

@@ -8,8 +8,10 @@ import os
 import re
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +21,9 @@ from agent_memory.object_store.responses import Reachability
 from agent_memory.object_store.retry import Attempts, OutOfTimeError
 from tests.object_store.listeners import PAGE, listening, options, page
 from tests.simulation.loop import VirtualLoop
+from tests.support.loops import looped
 from tests.support.servers import KEY, SECRET, by_both_engines, by_s3fs_or_both
+from tests.support.sizes import long_except
 from tests.support.tls import certificate
 
 BUCKET = "bot-memories"
@@ -35,7 +39,7 @@ CALLS: dict[str, Callable[[AgentMemory], object]] = {
     "edit": lambda memory: memory.edit("a.md", str.upper),
     "delete": lambda memory: memory.delete("a.md"),
 }
-every_call = pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
+every_call = long_except(("read", "list", "append"), "call", CALLS)
 
 
 @pytest.fixture(autouse=True)
@@ -98,6 +102,7 @@ def test_an_invalid_endpoint_in_a_configuration_file_is_reported(
     assert "the configured endpoint must be a URL" in refused(CALLS["read"], {"key": KEY, "secret": SECRET})
 
 
+@pytest.mark.long
 @by_both_engines
 @every_call
 def test_an_unknown_host_is_reported(engine: str, call: Callable[[AgentMemory], object]) -> None:
@@ -153,8 +158,16 @@ FILES: dict[str, tuple[str, str | None, Callable[[str], dict[str, object]], str]
 }
 
 
-@pytest.mark.parametrize("content", [None, "", "garbage", CUT], ids=["missing", "empty", "garbage", "cut"])
-@pytest.mark.parametrize(("engine", "variable", "more", "named"), FILES.values(), ids=FILES.keys())
+def of_certificates() -> Iterator[Any]:
+    """Each file with each content; the short run takes one content of each file."""
+    contents = {"missing": None, "empty": "", "garbage": "garbage", "cut": CUT}
+    for number, (file, name) in enumerate(product(FILES, contents)):
+        is_short = number % (len(contents) + 1) == 0
+        marks = () if is_short else pytest.mark.long
+        yield pytest.param(*FILES[file], contents[name], id=f"{file}-{name}", marks=marks)
+
+
+@pytest.mark.parametrize(("engine", "variable", "more", "named", "content"), list(of_certificates()))
 def test_a_file_of_certificates_that_cannot_be_used_is_told_and_not_the_endpoint(
     engine: str,
     variable: str | None,
@@ -231,7 +244,7 @@ def test_missing_credentials_are_reported_and_no_request_is_sent(
 
 @by_both_engines
 @every_call
-@pytest.mark.parametrize("body", [PAGE, b"<a/>", b""], ids=["a page", "another XML", "nothing"])
+@looped("body", [PAGE, b"<a/>", b""])
 def test_a_server_that_answers_200_without_s3_content_is_reported_at_once(
     engine: str, call: Callable[[AgentMemory], object], body: bytes
 ) -> None:

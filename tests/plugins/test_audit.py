@@ -166,6 +166,7 @@ def test_a_url_target_stores_the_log_where_no_agent_can_name_it(tmp_path: Path) 
     assert [record["operation"] for record in records(log)] == ["write", "agent_ids", "list"]
 
 
+@pytest.mark.long
 def test_an_async_service_can_write_the_trail_to_s3(ministack: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit_module, "FLUSH_SECONDS", 60.0)
     url = ministack.new_url()

@@ -30,6 +30,7 @@ from agent_memory.plugins.limits import LimitsPlugin
 from agent_memory_memory import MemoryBackend
 from tests.core.test_hooks import AsyncTwin
 from tests.faults.interrupts import count_places, handled_at, interrupted_at
+from tests.support.sizes import also
 
 SECONDS = 20
 MOST_FILES, MOST_BYTES = 3, 400
@@ -62,7 +63,7 @@ def fill(memory: AgentMemory) -> None:
             memory.append(f"{number}.md", "x" * 90)
 
 
-@pytest.mark.parametrize("kind", ["create", "append", "rename", "delete"])
+@pytest.mark.parametrize("kind", ["create", "rename", *also(["append", "delete"])])
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
 def test_an_interrupted_call_releases_the_limits_locks_and_does_not_exceed_the_limit(kind: str) -> None:
     calls: dict[str, Any] = {
@@ -88,6 +89,7 @@ def test_an_interrupted_call_releases_the_limits_locks_and_does_not_exceed_the_l
         assert sum(entry.size for entry in entries) <= MOST_BYTES, place
 
 
+@pytest.mark.long
 def test_a_signal_handler_may_change_files_during_a_limit_check() -> None:
     backend = MemoryBackend()
     memory = limited(backend)

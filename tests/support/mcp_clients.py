@@ -5,17 +5,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from io import TextIOWrapper
 from typing import Any, NamedTuple, TextIO
 
 import pytest
+from anyio import wrap_file
 from mcp import Client, StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
+from mcp.server.stdio import stdio_server
 from mcp.shared._httpx_utils import create_mcp_http_client
 from mcp.types import CallToolResult, Implementation, TextContent, TextResourceContents
 
 from agent_memory import AsyncAgentMemory, Operation, hookimpl
 from agent_memory.mcp_server import mcp_server
 from agent_memory_memory import MemoryBackend
+from tests.support import sizes
+from tests.support.forked import popen
 from tests.support.servers import Root
 
 both_eras = pytest.mark.parametrize("mode", ["auto", pytest.param("legacy", marks=pytest.mark.long)])
@@ -30,10 +35,26 @@ class Answer(NamedTuple):
     is_error: bool
 
 
-def over_stdio(command: Sequence[str], errors: TextIO, mode: str = "auto") -> Client:
-    """A client that starts the server; the server's stderr goes to a file."""
-    server = StdioServerParameters(command=command[0], args=[*command[1:]])
-    return Client(stdio_client(server, errors), mode=mode, client_info=TESTER)
+def over_stdio(command: Sequence[str], errors: TextIO, mode: str = "auto", *, real: bool = False) -> Client:
+    """A client that starts the server; the server's stderr goes to a file.
+
+    In the short run the server is forked, unless it must be ``real``: then the SDK starts the command.
+    """
+    if real or sizes.is_long:
+        server = StdioServerParameters(command=command[0], args=[*command[1:]])
+        return Client(stdio_client(server, errors), mode=mode, client_info=TESTER)
+    return Client(_forked(command, errors), mode=mode, client_info=TESTER)
+
+
+@asynccontextmanager
+async def _forked(command: Sequence[str], errors: TextIO) -> AsyncIterator[Any]:
+    """The connection to a forked server, which must end well when it is closed."""
+    with popen(command, stderr=errors.fileno()) as process:
+        answers, requests = (wrap_file(TextIOWrapper(pipe)) for pipe in (process.stdout, process.stdin) if pipe)
+        async with stdio_server(answers, requests) as streams:  # reads and writes lines, as a client does
+            yield streams
+            await requests.aclose()
+    assert process.returncode == 0
 
 
 @asynccontextmanager

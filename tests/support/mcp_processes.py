@@ -16,6 +16,8 @@ from typing import Any
 import httpx2
 import pytest
 
+from tests.support.forked import popen
+
 TOKEN = "correct-horse-battery"
 INITIALIZE: dict[str, Any] = {
     "jsonrpc": "2.0",
@@ -46,20 +48,10 @@ class Server:
 
 @contextmanager
 def started(
-    command: list[str], env: Mapping[str, str] | None = None, cwd: Path | None = None
+    command: list[str], env: Mapping[str, str] | None = None, cwd: Path | None = None, *, real: bool = False
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Start a process that receives interrupts, even if the tests themselves ignore them."""
-    pipe = subprocess.PIPE
-    process = subprocess.Popen(
-        command,
-        stdin=pipe,
-        stdout=pipe,
-        stderr=pipe,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-        env=env,
-        cwd=cwd,
-    )
-    with process:
+    """Start a process with `tests.support.forked.popen`, and kill it at the end."""
+    with popen(command, env=env, cwd=cwd, real=real) as process:
         try:
             yield process
         finally:
@@ -67,12 +59,14 @@ def started(
 
 
 @contextmanager
-def serving(script: str, *args: str, token: str | None = TOKEN, cwd: Path | None = None) -> Iterator[Server]:
+def serving(
+    script: str, *args: str, token: str | None = TOKEN, cwd: Path | None = None, real: bool = False
+) -> Iterator[Server]:
     """A server over HTTP that must end silently on an interrupt."""
     command = [script, "--url", "root", "--json", "mcp", "--http", *args]
     if token:
         command += ["--token-env", "MEMORY_TOKEN"]
-    with started(command, env={**os.environ, "MEMORY_TOKEN": token or ""}, cwd=cwd) as process:
+    with started(command, env={**os.environ, "MEMORY_TOKEN": token or ""}, cwd=cwd, real=real) as process:
         assert process.stderr
         told = json.loads(process.stderr.readline())
         yield Server(told["url"], told.get("token", token), process)
@@ -81,8 +75,8 @@ def serving(script: str, *args: str, token: str | None = TOKEN, cwd: Path | None
     assert (process.returncode, output, errors) == (130, b"", b"")
 
 
-def shared_server(directories: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server shared by many tests; each test must leave its memory empty."""
+def shared_server(directories: pytest.TempPathFactory, *, real: bool = False) -> Iterator[Server]:
+    """A server for many tests; each test must leave its memory empty."""
     script = str(Path(sysconfig.get_path("scripts"), "agent-memory"))
-    with serving(script, cwd=directories.mktemp("served")) as server:
+    with serving(script, cwd=directories.mktemp("served"), real=real) as server:
         yield server

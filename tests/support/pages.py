@@ -16,8 +16,7 @@ from __future__ import annotations
 import io
 import os
 import re
-import subprocess
-import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from itertools import zip_longest
@@ -25,6 +24,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.support import sizes
+from tests.support.shell import output_of
 
 _FENCE = re.compile(r"^```(\w+)(?: ([^\n]*))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _TITLE = re.compile(r'title="([^"]+)"')
@@ -32,7 +32,6 @@ _ID = re.compile(r"\b[0-9a-f]{8,64}\b")
 _TIME = re.compile(r"\b20\d\d-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:\d\d)?)?")
 _USER = "ann"  # the actor of the sessions
 _OTHERS = ("AGENT_MEMORY_", "PYTEST", "PY_COLORS", "FORCE_COLOR")  # variables that change what a session prints
-_SECONDS = 120
 _END = "--- the end of a command: "
 
 
@@ -95,12 +94,9 @@ def session(code: str) -> Iterator[tuple[str, str, str]]:
     parts = [part.partition("\n") for part in re.split(r"^\$ ", code, flags=re.MULTILINE)[1:]]
     script = "".join(f"{command}\necho {_END}$?\n" for command, _, _ in parts)
     kept = {name: value for name, value in os.environ.items() if not name.startswith(_OTHERS)}
-    path = os.pathsep.join([str(Path(sys.executable).parent), kept["PATH"]])
-    done = subprocess.run(
-        ["bash", "-c", script], env={**kept, "PATH": path, "LOGNAME": _USER}, stdin=subprocess.DEVNULL, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=_SECONDS, check=True,
-    )  # fmt: skip
-    results = re.findall(rf"(.*?){_END}(\d+)\n", done.stdout, re.DOTALL)
+    with tempfile.TemporaryDirectory() as programs:
+        output = output_of(script, {**kept, "LOGNAME": _USER}, Path(programs))
+    results = re.findall(rf"(.*?){_END}(\d+)\n", output, re.DOTALL)
     for (command, _, shown), (printed, status) in zip(parts, results, strict=True):
         assert status == "0" or printed.startswith("Error:"), f"{command}\n{printed}"
         yield command, printed, shown

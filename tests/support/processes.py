@@ -1,20 +1,28 @@
-"""Run a function in many processes at once, started together by a barrier."""
+"""Run a function in many processes at once, started together by a barrier.
+
+They are forks of one process that has imported much, but has no threads and no state of the tests.
+"""
 
 from __future__ import annotations
 
 import multiprocessing
+import os
 import queue
 from collections.abc import Callable
 from typing import Any
 
 _SECONDS = 900
-_context = multiprocessing.get_context("spawn")
+_context = multiprocessing.get_context("forkserver")
+_context.set_forkserver_preload(
+    ["agent_memory", "agent_memory_local", "agent_memory_s3", "aiobotocore.session", "hypothesis", "pytest"]
+)
 
 
 def in_processes(count: int, work: Callable[..., object], *args: object) -> list[Any]:
     """The results of ``work(number, barrier, *args)`` in ``count`` processes; raises the first failure."""
     barrier, results = _context.Barrier(count), _context.Queue()
-    workers = [_context.Process(target=_run, args=(barrier, results, work, n, args)) for n in range(count)]
+    common, environment = (barrier, results, work, args), dict(os.environ)
+    workers = [_context.Process(target=_run, args=(*common, n, environment)) for n in range(count)]
     for worker in workers:
         worker.start()
     try:
@@ -36,7 +44,16 @@ def _answer(results: Any) -> tuple[int, object, str]:
     return answer
 
 
-def _run(barrier: Any, results: Any, work: Callable[..., object], number: int, args: tuple[object, ...]) -> None:
+def _run(
+    barrier: Any,
+    results: Any,
+    work: Callable[..., object],
+    args: tuple[object, ...],
+    number: int,
+    environment: dict[str, str],
+) -> None:
+    os.environ.clear()
+    os.environ.update(environment)
     try:
         barrier.wait(120)
         results.put((number, work(number, barrier, *args), ""))

@@ -5,6 +5,7 @@ from __future__ import annotations
 _ON_CEPH = ("::TestCeph", "::TestObstoreOnCeph", "on_ceph", "::test_ceph_")
 """Parts of the node ids of tests that use Ceph."""
 _TOGETHER = (
+    "tests/backends/s3/",
     "tests/cli/test_demo.py",
     "tests/cli/test_mcp",
     "tests/cli/test_wrong_inputs.py",

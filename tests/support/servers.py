@@ -12,6 +12,7 @@ import socket
 from collections.abc import Mapping
 from contextlib import closing, suppress
 from copy import copy
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -36,6 +37,14 @@ _first = 10_000 + _block * _worker
 _ports = iter(range(_first + random.SystemRandom().randrange(_block // 2), _first + _block))
 
 KEY, SECRET = "test-access-key", "test-secret-key"
+
+
+@cache
+def _session() -> Any:
+    """One session for all clients: a new one costs 120 ms."""
+    from botocore.session import get_session
+
+    return get_session()
 
 
 class S3Server:
@@ -113,10 +122,9 @@ class S3Server:
     def client(self, service: str, options: Mapping[str, object] | None = None, *, retries: int | None = None) -> Any:
         """A plain client of ``s3`` or ``iam``, by default with the administrator's rights and botocore's retries."""
         from botocore.config import Config
-        from botocore.session import get_session
 
         options = options or {"key": KEY, "secret": SECRET}
-        return get_session().create_client(
+        return _session().create_client(
             service,
             endpoint_url=self.endpoint,
             aws_access_key_id=options["key"],

@@ -73,6 +73,7 @@ def test_a_sync_test_can_use_the_fixture(pytester: pytest.Pytester) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.long
 def test_an_async_test_can_use_the_fixture(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
@@ -101,6 +102,7 @@ def test_a_session_without_a_model_test_does_not_import_hypothesis() -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
 
 
+@pytest.mark.long
 def test_the_smallest_contract_class_needs_one_fixture(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
@@ -122,6 +124,7 @@ def test_the_smallest_contract_class_needs_one_fixture(pytester: pytest.Pytester
     assert outcomes == {}
 
 
+@pytest.mark.long
 def test_a_failed_contract_shows_the_compared_values(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """

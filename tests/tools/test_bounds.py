@@ -18,6 +18,7 @@ from agent_memory.conversation import ConversationMemory, Message, SearchHistory
 from agent_memory.runtime.run import step
 from agent_memory.tools import AgentMemoryTools, MemorySearch, MemoryTool, ToolResult, search
 from agent_memory.tools.results import MAX_AROUND, MAX_CHARACTERS, Malformed, answered
+from tests.support import sizes
 
 HUGE = 1_000_000
 LONG_NAME = "/".join(["n" * 240] * 3)
@@ -116,7 +117,7 @@ def calls(tool: Tool) -> Iterator[dict[str, object]]:
     commands: list[object] = values.pop("command", [None])
     for command in commands:
         base = {} if command is None else {"command": command}
-        for others in (values, tool.required):
+        for others in (values, tool.required) if sizes.is_long else (values,):
             good = {**base, **{name: values[name][0] for name in values if name in others}}
             yield from ({**good, name: value} for name in values for value in values[name])
     yield dict.fromkeys(values, "x" * HUGE)

@@ -163,6 +163,7 @@ def test_a_directory_deeper_than_any_key_is_skipped_and_counted(
     assert _whole(deep)
 
 
+@pytest.mark.long
 def test_deleting_a_tree_removes_its_files_and_leaves_entries_that_are_too_deep(
     memory: AgentMemory, root: Path, deep: Path
 ) -> None:
@@ -186,6 +187,7 @@ def test_moving_a_tree_loses_no_entry_that_is_too_deep(memory: AgentMemory, root
     assert deep.exists() or move == "rename"
 
 
+@pytest.mark.long
 def test_an_agent_whose_tree_is_too_deep_is_listed_like_any_other(root: Path, deep: Path) -> None:
     service = AgentMemoryService(root)
     service.write_memory_file("a", "kept.md", "kept")

@@ -21,6 +21,7 @@ import pytest
 from agent_memory import AgentMemory, AgentMemoryService, AppendError, WriteError
 from agent_memory_local import LocalBackend, _locks
 from tests.support.processes import in_processes
+from tests.support.sizes import long_except
 
 HOLDER = """
 import os, sys
@@ -75,7 +76,7 @@ CHANGES: dict[str, Callable[[AgentMemory], object]] = {
 }
 
 
-@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+@long_except(("append",), "change", CHANGES)
 @pytest.mark.parametrize(("kind", "named"), [("file", "the file"), ("tree", "the directory tree")])
 def test_a_change_whose_lock_times_out_names_the_lock_and_changes_nothing(
     memory: AgentMemory,
@@ -294,6 +295,7 @@ def appended(memory: AgentMemory) -> int:
     return sum(entry.size for entry in memory.list() if entry.path.startswith("log-"))
 
 
+@pytest.mark.long
 def test_constant_writers_do_not_starve_a_rename(root: Path, tmp_path: Path) -> None:
     url = f"{root.as_uri()}?durability=process"
     renames, *appends = in_processes(12, rename_under_writers, url, str(tmp_path / "done"))

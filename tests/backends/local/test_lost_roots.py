@@ -214,7 +214,9 @@ class Mounts:
         return done.stdout.splitlines()
 
 
-@pytest.fixture(params=["", "store"], ids=["the mount point", "below the mount point"])
+@pytest.fixture(
+    params=["", pytest.param("store", marks=pytest.mark.long)], ids=["the mount point", "below the mount point"]
+)
 def mounts(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Mounts]:
     if os.geteuid() or subprocess.run(["unshare", "--mount", "true"], check=False).returncode:
         pytest.skip("mounting takes root")

@@ -16,6 +16,7 @@ import pytest
 from agent_memory import AgentMemory
 from agent_memory.key import Key
 from agent_memory_local import LocalBackend
+from tests.support import sizes
 from tests.support.processes import in_processes
 
 _HOPS = 12
@@ -117,7 +118,7 @@ def _at_the_same_moment(written: Did, moved: Did | None) -> bool:
 @pytest.mark.parametrize(
     ("seconds", "durability"),
     [
-        (2.0, "full"),
+        (0.7, "full"),
         *(
             pytest.param(*each, marks=pytest.mark.long)
             for each in ((2.0, "process"), (60.0, "process"), (60.0, "full"))
@@ -165,7 +166,7 @@ def switching() -> Iterator[None]:
 
 @pytest.mark.usefixtures("switching")
 def test_threads_change_more_trees_at_once_than_are_kept_open(tmp_path: Path) -> None:
-    threads, rounds = 8, 50
+    threads, rounds = 8, 50 if sizes.is_long else 15
     logs = [Key.agent(f"agent{number}").join("log.md") for number in range(40)]
     backend = LocalBackend(tmp_path, durability="process")
     together = threading.Barrier(threads)

@@ -79,7 +79,7 @@ def filled(root: Path, *files: str) -> None:
         (root / name).write_text("x")
 
 
-@pytest.mark.parametrize("mode", [0, 0o400])
+@pytest.mark.parametrize("mode", [0, pytest.param(0o400, marks=pytest.mark.long)])
 def test_an_agent_with_an_unreadable_directory_hides_no_other_agent(root: Path, mode: int) -> None:
     filled(root, "agent_memory/a/a.md", "agent_memory/b/b.md", "agent_memory/c/deep/c.md")
     body = """
@@ -96,7 +96,7 @@ return [listed, len(log), inspected.ids, inspected.skipped, told(lambda: service
     assert error == "ReadError"
 
 
-@pytest.mark.parametrize("mode", [0, 0o400])
+@pytest.mark.parametrize("mode", [0, pytest.param(0o400, marks=pytest.mark.long)])
 def test_an_unreadable_directory_does_not_hide_its_siblings(root: Path, mode: int) -> None:
     filled(root, "a.md", "d/in.md", "e/b.md")
     body = """

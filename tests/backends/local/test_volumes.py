@@ -49,7 +49,7 @@ def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return building.build(_SOURCE, tmp_path_factory.mktemp("shim") / "volume.so", "-shared", "-fPIC")
 
 
-@pytest.fixture(params=["stand-in", "ext4"])
+@pytest.fixture(params=[pytest.param("stand-in", marks=pytest.mark.long), "ext4"])
 def folding(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Path, dict[str, str]]]:
     """A directory that ignores case and whose parent does not, and the environment of programs that use it."""
     top = tmp_path / "volume"

@@ -28,7 +28,9 @@ from agent_memory.registry import open_backend
 from agent_memory.runtime.threads import THREADS, in_thread
 from agent_memory_local import _locks
 from tests.backends.local.test_locks import end, held_by_another_process
+from tests.support import sizes
 from tests.support.mcp_clients import called, over_http
+from tests.support.sizes import long_except
 
 WAITERS = 200
 SECONDS = 60
@@ -170,7 +172,7 @@ def test_calls_of_an_abandoned_event_loop_stop_waiting(place: Place) -> None:
 
     holder = place.hold("file")
     try:
-        for _ in range(10):
+        for _ in range(10 if sizes.is_long else 2):
             loop = asyncio.new_event_loop()
             loop.set_exception_handler(lambda *_: None)  # hides "task is still pending"
             tasks = loop.run_until_complete(wait())
@@ -193,7 +195,7 @@ CHANGES: dict[str, Callable[[AsyncAgentMemory], Coroutine[Any, Any, object]]] = 
 }
 
 
-@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+@long_except(("append",), "change", CHANGES)
 @pytest.mark.parametrize(("kind", "named"), [("file", "the file"), ("tree", "the directory tree")])
 @pytest.mark.parametrize(
     "own", [pytest.param(True, id="deadline"), pytest.param(False, id="default", marks=pytest.mark.long)]
@@ -301,6 +303,7 @@ def test_no_concurrent_async_edit_of_one_file_is_lost(place: Place) -> None:
     assert asyncio.run(count()) == "60"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("leaves", ["hangs up", pytest.param("cancels", marks=pytest.mark.long)])
 def test_mcp_clients_that_abandon_their_calls_block_no_other_client(place: Place, leaves: str) -> None:
     count, token = THREADS + 8, "t" * 16

@@ -8,15 +8,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from agent_memory import AgentMemory, BackendNotAvailableError, FileOperationError, ReadError
+from agent_memory import AgentMemory, FileOperationError, ReadError
 from agent_memory.backend import AnyBackend
 from agent_memory.conversation import ConversationMemory, Message
-from agent_memory.object_store.engine import PreconditionFailed
-from agent_memory.object_store.responses import refusal_of
 from agent_memory.registry import open_backend
 from agent_memory.runtime.runners import close_backend
 from agent_memory.testing import BackendContract
-from agent_memory_obstore._opening import azure_store
 from tests.core.test_concurrency import (
     append_lines,
     assert_all_once_and_in_order,
@@ -104,31 +101,3 @@ def test_errors_are_clear_and_show_no_credentials(azurite: dict[str, object]) ->
         with pytest.raises(FileOperationError, match="access denied by Azure") as denied:
             memory.write("a.md", "x")
         assert wrong not in f"{denied.value!r} {denied.value.__cause__!r} {memory!r}"
-
-
-def test_options_and_urls_are_checked() -> None:
-    with pytest.raises(TypeError, match="AzureStore does not take these options"):
-        AgentMemory.open("az://memories", storage_options={"engine": "obstore", "acount_name": "x"})
-    with pytest.raises(ValueError, match="an AZ URL is az://bucket/prefix"):
-        AgentMemory.open("az://", storage_options={"engine": "obstore"})
-    with pytest.raises(BackendNotAvailableError, match="no engine for gs://"):
-        AgentMemory.open("gs://memories", storage_options={"engine": "obstore"})
-
-
-def test_an_existing_object_that_should_be_absent_fails_the_precondition() -> None:
-    assert isinstance(refusal_of(409, "BlobAlreadyExists", conditional=True), PreconditionFailed)
-
-
-@pytest.mark.asyncio
-@pytest.mark.parametrize(
-    ("options", "trusted"),
-    [
-        ({}, True),
-        ({"endpoint": "https://account.blob.core.windows.net"}, True),
-        ({"endpoint": "http://127.0.0.1:1/account"}, False),
-        ({"use_emulator": True}, False),
-    ],
-)
-async def test_only_azure_itself_is_trusted(options: dict[str, object], trusted: bool) -> None:
-    store = azure_store("memories", {"account_name": "account", "account_key": KEY, **options})
-    assert await store.is_trusted() is trusted

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import closing
+from itertools import product
 from typing import Any
 
 import pytest
@@ -42,6 +43,7 @@ from agent_memory_obstore._client import ObstoreStore
 from agent_memory_obstore._opening import s3_store
 from tests.object_store.proxy import Fault, Proxy
 from tests.support.servers import SECRET, S3Server
+from tests.support.sizes import also
 
 
 @pytest.fixture
@@ -250,6 +252,7 @@ def test_no_representation_shows_credentials(server: S3Server, backend: ObstoreB
     memory.close()
 
 
+@pytest.mark.long
 def test_the_error_for_wrong_credentials_shows_no_credentials(seaweedfs: S3Server) -> None:
     options = {**seaweedfs.by("obstore").options, "secret_access_key": "a-wrong-secret-key"}
     with AgentMemory.open(seaweedfs.new_url(), storage_options=options) as memory:
@@ -331,7 +334,7 @@ def test_the_error_says_that_there_are_no_credentials(server: S3Server, monkeypa
             memory.read("a.md")
 
 
-@pytest.mark.parametrize("variable", ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT"])
+@pytest.mark.parametrize("variable", ["AWS_ENDPOINT", *also(["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"])])
 def test_a_server_other_than_aws_is_tested_for_every_way_to_configure_it(
     variable: str, stand_in: Callable[[str], S3Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -377,8 +380,13 @@ def pages(backend: ObstoreBackend, prefix: str, delimited: bool, limit: int) -> 
     return run_sync(backend, read)
 
 
-@pytest.mark.parametrize("limit", [1, 2, 3, 1000])
-@pytest.mark.parametrize("in_order", [True, False])
+@pytest.mark.parametrize(
+    ("limit", "in_order"),
+    [
+        pytest.param(limit, in_order, marks=() if (limit, in_order) in ((1, True), (2, False)) else pytest.mark.long)
+        for limit, in_order in product([1, 2, 3, 1000], [True, False])
+    ],
+)
 def test_a_folder_marker_of_a_console_does_not_end_a_listing(
     server: S3Server, backend: ObstoreBackend, limit: int, in_order: bool
 ) -> None:

@@ -7,6 +7,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,14 @@ from agent_memory.core.blocking import BlockingStore
 from agent_memory.key import Key
 from agent_memory_s3 import S3Backend
 from agent_memory_s3._credentials import RenewableCredentials
-from tests.backends.s3.test_s3 import EVERY_CALL
+from tests.backends.s3.test_s3 import EVERY_CALL, every_call
 from tests.object_store.listeners import listening, page
 from tests.object_store.proxy import Fault, Proxy
+from tests.support import sizes
 from tests.support.servers import S3Server
+from tests.support.sizes import long_except
 
 VARIABLES = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE")
-every_call = pytest.mark.parametrize("call", EVERY_CALL.values(), ids=EVERY_CALL.keys())
 
 
 class Profile:
@@ -91,7 +93,8 @@ def memory(guard: Guard, ministack: S3Server, profile: Profile) -> Iterator[Agen
         yield memory
 
 
-@pytest.mark.parametrize("call", [each for name, each in EVERY_CALL.items() if name != "create"])
+@pytest.mark.long
+@long_except(("write", "append", "list"), "call", {name: each for name, each in EVERY_CALL.items() if name != "create"})
 def test_a_renewed_token_is_picked_up_by_every_call(
     memory: AgentMemory, guard: Guard, profile: Profile, call: Callable[[AgentMemory], object]
 ) -> None:
@@ -103,11 +106,27 @@ def test_a_renewed_token_is_picked_up_by_every_call(
         assert guard.seen[-1] == token
 
 
-@pytest.mark.parametrize(
-    ("status", "code"),
-    [(403, "ExpiredToken"), (400, "ExpiredTokenException"), (400, "TokenRefreshRequired"), (400, "InvalidToken"),
-     (403, "InvalidAccessKeyId"), (403, "SignatureDoesNotMatch"), (401, "ExpiredToken")],
-)  # fmt: skip
+OF_CREDENTIALS = [
+    (403, "InvalidAccessKeyId"),
+    (401, "ExpiredToken"),
+    (403, "ExpiredToken"),
+    (400, "ExpiredTokenException"),
+    (400, "TokenRefreshRequired"),
+    (400, "InvalidToken"),
+    (403, "SignatureDoesNotMatch"),
+]
+OTHERS = [(403, "AccessDenied"), (403, "RequestTimeTooSkewed"), (400, "Other")]
+
+
+def codes(answers: list[tuple[int, str]], short: int) -> pytest.MarkDecorator:
+    """Parametrize a test with answers; only the first ones are in the short run."""
+    values = [
+        pytest.param(*each, marks=() if number < short else pytest.mark.long) for number, each in enumerate(answers)
+    ]
+    return pytest.mark.parametrize(("status", "code"), values)
+
+
+@codes(OF_CREDENTIALS, 2)
 def test_codes_that_prove_that_nothing_was_done(
     memory: AgentMemory, guard: Guard, profile: Profile, status: int, code: str
 ) -> None:
@@ -117,7 +136,7 @@ def test_codes_that_prove_that_nothing_was_done(
     assert memory.read("a.md") == "y"
 
 
-@pytest.mark.parametrize(("status", "code"), [(403, "AccessDenied"), (403, "RequestTimeTooSkewed"), (400, "Other")])
+@codes(OTHERS, 1)
 def test_other_refusals_read_no_credentials(
     memory: AgentMemory, guard: Guard, profile: Profile, status: int, code: str
 ) -> None:
@@ -163,7 +182,8 @@ def test_a_lost_answer_reads_no_credentials(memory: AgentMemory, guard: Guard, p
 def test_threads_that_meet_an_expired_token_at_once_all_go_on(
     memory: AgentMemory, guard: Guard, profile: Profile
 ) -> None:
-    for turn in range(5):
+    turns = 5 if sizes.is_long else 2
+    for turn in range(turns):
         profile.renew(f"{turn}")
         guard.accepted = f"{turn}"
         start = threading.Barrier(8)
@@ -174,7 +194,7 @@ def test_threads_that_meet_an_expired_token_at_once_all_go_on(
 
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(append, range(8)))
-    assert sorted(memory.read("log.md").splitlines()) == sorted(f"{t} {n}" for t in range(5) for n in range(8))
+    assert sorted(memory.read("log.md").splitlines()) == sorted(f"{t} {n}" for t in range(turns) for n in range(8))
 
 
 def test_credentials_in_the_options_are_not_replaced(ministack: S3Server, guard: Guard, profile: Profile) -> None:
@@ -268,8 +288,14 @@ def test_damaged_credentials_are_told_when_the_store_is_opened_or_first_used(
     assert not any(hidden in str(failed.value) for hidden in ("hidden", str(profile.config.parent), "ConfigParse"))
 
 
-@pytest.mark.parametrize("call", [EVERY_CALL[name] for name in ("write", "append", "delete", "read")])
-@without_keys
+@pytest.mark.parametrize(
+    ("call", "credentials", "config", "reason"),
+    [
+        pytest.param(EVERY_CALL[call], *given, marks=() if number % 9 == 0 else pytest.mark.long)
+        for number, (given, call) in enumerate(product(WITHOUT_KEYS.values(), ("write", "append", "delete", "read")))
+        if NO_KEYS not in given  # retried until the deadline, because the provider may have some later
+    ],
+)
 def test_credentials_that_were_damaged_since_the_last_request_are_told_and_nothing_is_done(
     memory: AgentMemory,
     guard: Guard,
@@ -279,8 +305,6 @@ def test_credentials_that_were_damaged_since_the_last_request_are_told_and_nothi
     config: str,
     reason: str,
 ) -> None:
-    if reason == NO_KEYS:
-        pytest.skip("retried until the deadline, because the provider may have some later")
     guard.accepted = "new"
     profile.credentials.write_text(credentials)
     profile.config.write_text(config)
@@ -352,6 +376,7 @@ def test_an_invalid_role_is_not_told_as_a_bucket(ministack: S3Server, profile: P
     assert text == "the credentials could not be obtained: a setting of the profile, such as role_arn, is not valid"
 
 
+@pytest.mark.long
 def test_an_sts_that_does_not_answer_is_told(
     ministack: S3Server, profile: Profile, monkeypatch: pytest.MonkeyPatch
 ) -> None:

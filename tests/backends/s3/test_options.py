@@ -6,6 +6,7 @@ import pytest
 
 from agent_memory import AgentMemory
 from tests.object_store.listeners import options
+from tests.support.loops import looped
 
 ENDPOINT = "http://127.0.0.1:1"
 TEXTS = ("key", "secret", "token", "username", "password", "profile", "default_cache_type")
@@ -29,12 +30,12 @@ def refused(given: dict[str, object], kind: type[Exception] = TypeError) -> str:
     return str(failed.value)
 
 
-@pytest.mark.parametrize(("name", "value", "allowed"), WRONG)
+@looped(("name", "value", "allowed"), WRONG)
 def test_a_value_of_another_type_is_refused(name: str, value: object, allowed: str) -> None:
     assert refused({name: value}) == f"option {name}: {allowed}, not {type(value).__name__}"
 
 
-@pytest.mark.parametrize("name", TEXTS)
+@looped("name", TEXTS)
 def test_a_text_with_a_line_end_is_refused(name: str) -> None:
     assert refused({name: "a\nhidden"}, ValueError).startswith(f"option {name}: the text has a line end")
 

@@ -11,6 +11,7 @@ import sys
 from collections import Counter
 from contextlib import closing
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,10 @@ from agent_memory.runtime.runners import run_sync
 from agent_memory_s3 import S3Backend
 from agent_memory_s3._answers import translated
 from agent_memory_s3._client import _require_conditions
+from tests.support import sizes
+from tests.support.loops import looped
 from tests.support.servers import S3Server
+from tests.support.sizes import long_except
 
 
 async def _read(backend: S3Backend, key: Key, start: int | None, end: int | None, run: Run) -> Snapshot:
@@ -70,6 +74,7 @@ def counting(backend: Any) -> Counter[str]:
     return counts
 
 
+@pytest.mark.long  # tests/object_store/test_bill.py has the short run
 def test_each_operation_costs_the_promised_requests(moto: S3Server) -> None:
     results._tried.clear()
     backend = moto.new_backend()
@@ -187,6 +192,7 @@ def test_a_missing_bucket_is_not_reported_as_a_missing_file(moto: S3Server) -> N
             memory.write("a.md", "x")
 
 
+@pytest.mark.long
 def test_the_error_for_wrong_credentials_shows_no_credentials(seaweedfs: S3Server) -> None:
     options = {**seaweedfs.options, "secret": "a-wrong-secret-key"}
     with AgentMemory.open(seaweedfs.new_url(), storage_options=options) as memory:
@@ -240,11 +246,11 @@ def test_a_folder_marker_of_a_console_is_not_listed(moto: S3Server) -> None:
 
 
 @pytest.mark.long
-def test_listings_longer_than_a_page_are_complete_and_in_order(ministack: S3Server) -> None:
+def test_listings_longer_than_a_page_are_complete_and_in_order(moto: S3Server) -> None:
     names = [f"{number:04}.md" for number in range(1005)]
 
     async def write_all() -> None:
-        async with AsyncAgentMemory.open(ministack.new_backend()) as memory:
+        async with AsyncAgentMemory.open(moto.new_backend()) as memory:
             await memory.write(names[0], "x")
             await asyncio.gather(*(memory.write(name, "x") for name in names[1:]))
             assert [str(entry) for entry in await memory.list()] == names
@@ -254,8 +260,8 @@ def test_listings_longer_than_a_page_are_complete_and_in_order(ministack: S3Serv
     asyncio.run(write_all())
 
 
-def test_reading_a_range_at_or_past_the_end_is_empty(ministack: S3Server) -> None:
-    backend = ministack.new_backend()
+def test_reading_a_range_at_or_past_the_end_is_empty(moto: S3Server) -> None:
+    backend = moto.new_backend()
     key = Key.tree().join("a.md")
     with AgentMemory.open(backend) as memory:
         memory.write("a.md", "0123456789")
@@ -264,8 +270,8 @@ def test_reading_a_range_at_or_past_the_end_is_empty(ministack: S3Server) -> Non
             assert (snapshot.data, snapshot.size) == (expected, 10)
 
 
-def test_successive_event_loops_share_a_backend(ministack: S3Server) -> None:
-    backend = ministack.new_backend()
+def test_successive_event_loops_share_a_backend(moto: S3Server) -> None:
+    backend = moto.new_backend()
     memory = AsyncAgentMemory.open(backend)
     for turn in range(3):
         asyncio.run(memory.append("log.md", f"{turn}"))
@@ -273,7 +279,8 @@ def test_successive_event_loops_share_a_backend(ministack: S3Server) -> None:
     AgentMemory.open(backend).close()
 
 
-def test_a_process_that_never_closes_the_memory_prints_no_warning(ministack: S3Server) -> None:
+@pytest.mark.long
+def test_a_process_that_never_closes_the_memory_prints_no_warning(moto: S3Server) -> None:
     code = (
         "import sys, json\n"
         "from agent_memory import AgentMemory\n"
@@ -281,13 +288,13 @@ def test_a_process_that_never_closes_the_memory_prints_no_warning(ministack: S3S
         "memory.write('a.md', 'x')\n"
     )
 
-    command = [sys.executable, "-W", "error", "-c", code, ministack.new_url(), json.dumps(ministack.options)]
+    command = [sys.executable, "-W", "error", "-c", code, moto.new_url(), json.dumps(moto.options)]
     ended = subprocess.run(command, capture_output=True, text=True, env={**os.environ})
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
-def test_closing_leaves_no_open_connection(ministack: S3Server) -> None:
-    memory = AgentMemory.open(ministack.new_url(), storage_options=ministack.options)
+def test_closing_leaves_no_open_connection(moto: S3Server) -> None:
+    memory = AgentMemory.open(moto.new_url(), storage_options=moto.options)
     memory.write("a.md", "x")
     memory.close()
     del memory
@@ -306,8 +313,12 @@ def test_deleting_a_file_that_another_client_deleted_raises_not_found(moto: S3Se
             one.delete("a.md")
 
 
-@pytest.mark.parametrize("status", [400, 403, 404, 409, 412, 416, 500, 501])
-@pytest.mark.parametrize("verb", ["read", "stat", "write", "create", "delete", "list"])
+@looped(
+    ("status", "verb"),
+    [*product([400, 403, 404, 409, 412, 416, 500, 501], ["read", "stat", "write", "create", "delete", "list"])][
+        :: 1 if sizes.is_long else 5
+    ],
+)
 def test_every_error_reply_of_a_server_raises_an_agent_memory_error(status: int, verb: str) -> None:
     from botocore.exceptions import ClientError
 
@@ -359,7 +370,7 @@ EVERY_CALL: dict[str, Any] = {
     "delete": lambda memory: memory.delete("a.md"),
     "list": lambda memory: memory.list(),
 }
-every_call = pytest.mark.parametrize("call", EVERY_CALL.values(), ids=EVERY_CALL.keys())
+every_call = long_except(("read", "append", "list"), "call", EVERY_CALL)
 
 
 @every_call
