@@ -44,17 +44,27 @@ pytest_plugins = ["pytester", "agent_memory.testing.pytest_plugin"]
 _SECONDS_TO_START = 60
 _SLOW = (
     "tests/audit/test_interrupts.py",
+    "tests/audit/test_odd_facts.py",
     "tests/audit/test_processes.py",
     "tests/backends/",
     "tests/cli/",
+    "tests/conversation/test_hostile_history.py",
+    "tests/core/versions/test_odd_facts.py",
     "tests/examples/",
     "tests/faults/",
     "tests/integrations/",
     "tests/mcp_server/",
     "tests/object_store/",
     "tests/other_filesystems/",
+    "tests/plugins/test_redaction_cost.py",
+    "tests/runtime/",
+    "tests/test_distribution.py",
+    "tests/test_docs.py",
     "tests/test_uncopied.py",
     "tests/testing/",
+    "tests/tools/test_bounds.py",
+    "tests/tools/test_hostile_arguments.py",
+    "tests/tools/test_kept_names.py",
 )
 """The files and folders that --fast leaves out, besides the tests that need a server."""
 _ECOSYSTEM = (
