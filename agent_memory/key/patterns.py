@@ -142,7 +142,7 @@ def _members(of_class: str) -> list[str]:
     """Return characters that a class matches and keys allow, letters first; if there are none, one other match."""
     candidates = dict.fromkeys(chain(ascii_letters, digits, of_class[1:-1]))
     matched = [each for each in candidates if each != "/" and fnmatchcase(each, of_class)]
-    allowed = [each for each in matched if character_rule(f"a{each}a") is None]
+    allowed = [each for each in matched if character_rule(f"1{each}1") is None]  # no mark composes with a digit
     return sorted(allowed, key=lambda each: (not each.isalnum(), each in " .~")) or matched[:1]
 
 

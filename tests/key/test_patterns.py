@@ -179,6 +179,7 @@ def paths_and_patterns(draw: st.DrawFn) -> tuple[str, str]:
 
 @given(paths_and_patterns())
 @example(("a.b", "a[.]b"))
+@example(("\u0301\u0301", "[\u0301a]\u0301"))
 def test_a_pattern_made_from_a_path_is_accepted_and_matches_it(drawn: tuple[str, str]) -> None:
     path, pattern = drawn
     operation = Operation(id="1", time=0.0, kind="write", agent=None, path=path)
