@@ -24,6 +24,7 @@ from agent_memory.core.versions.record import Name, Record, records_of
 from agent_memory.runtime.run import step
 from agent_memory.testing.recording import RecordingPlugin
 from tests.core.versions.helpers import ON, contents, digest, opened, operations, records
+from tests.support.loops import looped
 from tests.support.servers import Root
 
 
@@ -103,6 +104,14 @@ def test_differences_are_shown_line_by_line(memory: AgentMemory) -> None:
     assert memory.versions.diff("a", first.id, first.id) == ""
     memory.write("a", "one\x1e1\u2028\n")
     assert memory.versions.diff("a", memory.versions.list("a")[1].id).endswith("\n-one\n-3\n+one\x1e1\u2028\n")
+
+
+@looped("limit", [0, -1, True, 1.5, "x"])
+def test_a_limit_of_a_list_is_a_positive_whole_number(memory: AgentMemory, limit: Any) -> None:
+    memory.write("a.md", "1")
+    for path in ("a.md", ""):
+        with pytest.raises(ValueError, match="limit must be a positive whole number"):
+            memory.versions.list(path, limit=limit)
 
 
 def test_an_unknown_version_is_not_found(memory: AgentMemory, root: Root) -> None:
