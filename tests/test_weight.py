@@ -25,7 +25,7 @@ BOUNDS = {
     "commands": 36,
     "modules": 238,
     "modules with one importer": 61,
-    "words of docs": 97_600,
+    "words of docs": 97_900,
 }
 
 PRODUCT = {
