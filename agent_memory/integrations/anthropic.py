@@ -37,12 +37,8 @@ class AgentMemoryTool(BetaAbstractMemoryTool):
 
     Args:
         memory: the tree that is ``/memories``.
-        on_existing: see `MemoryTool`.
-        strings: see `MemoryTool`.
-        max_view_characters: see `MemoryTool`.
-        history: see `MemoryTool`.
-        conversation: see `MemoryTool`.
         cache_control: see the SDK.
+        **options: ``on_existing``, ``strings``, ``max_view_characters``, ``history``, ``conversation`` of `MemoryTool`.
 
     Every failure becomes a `ToolError`; the model sees only its text.
     """
