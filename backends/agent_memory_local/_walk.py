@@ -204,13 +204,11 @@ class Walker:
         path, name = _above(key.storage), on_disk(key.name)
         try:
             file = os.open(name, os.O_RDONLY | _FILE, dir_fd=directory)
-        except FileNotFoundError:
+        except (FileNotFoundError, IsADirectoryError):
             raise not_found(key) from None
         except OSError as error:
             if error.errno == errno.ELOOP:
                 raise symlink(key) from None
-            if error.errno == errno.EISDIR:
-                raise not_found(key) from None
             raise
         return self._if_exact(file, directory, path, name, lambda: not_found(key))
 

@@ -14,7 +14,6 @@ from agent_memory import AgentMemoryService
 from agent_memory.cli.settings import login_name
 from agent_memory.plugins.audit import AuditPlugin
 from tests.cli.commands import ARGUMENTS
-from tests.support import sizes
 from tests.support.servers import S3Server
 
 pytestmark = pytest.mark.usefixtures("quick_doctor")
@@ -159,8 +158,7 @@ def test_changes_on_s3_are_recorded_as_objects(run: Run, ministack: S3Server, mo
         assert (result.exit_code, result.stderr) == (0, "")
     assert [record["path"] for record in records(run, *url)] == ["0.md", "1.md", "2.md"]
     assert run(*url, "audit", "verify").exit_code == 0
-    if sizes.is_long:
-        assert "in 3 files" in run(*url, "doctor", "--rounds", "1").stdout
+    assert "in 3 files" in run(*url, "doctor", "--rounds", "1").stdout
 
 
 def test_changes_by_a_model_over_mcp_are_recorded(spawn: Callable[..., Any], run: Run) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
+from tests.cli.test_process import closed_pipe
 from tests.support import sizes
 from tests.support.sizes import also
 
@@ -120,8 +121,7 @@ def test_a_character_that_the_terminal_cannot_show_is_escaped(
 @pytest.mark.parametrize("command", [["show"], ["show", "--all"], ["show", "--json"], ["search", "x"]])
 def test_a_closed_output_pipe_ends_the_command_silently(spawn: Spawn, history: History, command: list[str]) -> None:
     history(line("x" * 1000) * 1000)
-    source, target = os.pipe()
-    os.close(source)
+    target = closed_pipe()
     done = spawn("conversation", *command, stdout=target)
     os.close(target)
     assert (done.returncode, done.stderr) == (141, b"")

@@ -35,7 +35,6 @@ from agent_memory.testing import conformance
 from agent_memory.testing.conformance import conform
 from agent_memory_fsspec import FsspecBackend
 from agent_memory_memory import MemoryBackend
-from tests.support import sizes
 from tests.support.places import in_a_versioned_bucket
 from tests.support.servers import S3Server
 
@@ -242,8 +241,6 @@ def test_the_whole_contract_runs_against_a_url(run: Run, tmp_path: Path) -> None
 @pytest.mark.long
 def test_a_broken_promise_of_the_contract_is_reported(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     real = MemoryBackend.stat
-    if not sizes.is_long:
-        monkeypatch.setattr(conformance, "_PYTEST", [*conformance._PYTEST, "-k", "stat or replaces"])
     monkeypatch.setattr(MemoryBackend, "stat", lambda *args: replace(real(*args), size=1_000))
     result = run("--json", "doctor", "--contract", "memory://contract-broken", "--rounds", "1")
     assert result.exit_code == 1

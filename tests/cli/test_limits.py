@@ -89,7 +89,7 @@ def test_the_limits_of_obstore_are_told(ministack: S3Server) -> None:
     ("how", "told"),
     [
         ([], "Limit: forget does not work: "),
-        pytest.param(["--json"], '"limits": ["forget does not work', marks=pytest.mark.long),
+        (["--json"], '"limits": ["forget does not work'),
     ],
 )
 def test_doctor_prints_each_limit(

@@ -12,7 +12,6 @@ from click.testing import CliRunner
 
 from agent_memory.cli.app import app
 from tests.support.servers import Root
-from tests.support.sizes import also
 
 pytestmark = pytest.mark.long
 
@@ -34,7 +33,7 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-@pytest.mark.parametrize("root", ["local", *also(["memory", "ministack"])], indirect=True)
+@pytest.mark.parametrize("root", ["local", "memory", "ministack"], indirect=True)
 def test_a_tree_of_real_files_is_imported_listed_and_exported_unchanged(
     root: Root, texts: Path, tmp_path: Path
 ) -> None:

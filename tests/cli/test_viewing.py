@@ -19,6 +19,7 @@ from agent_memory import AgentMemoryService
 from agent_memory.cli.output import printable
 from agent_memory.tools import MemoryTool
 from agent_memory.tools._file_search import _is_shown as is_shown
+from tests.cli.test_process import closed_pipe
 from tests.support.sizes import also
 
 Run = Callable[..., Result]
@@ -313,8 +314,7 @@ def test_global_options_may_be_before_or_after_the_command(run: Run) -> None:
 )
 def test_a_closed_output_pipe_ends_the_command_silently(spawn: Spawn, command: list[str]) -> None:
     put("a.md", b"x" * 100 + b"\nx" * 1000)
-    source, target = os.pipe()
-    os.close(source)
+    target = closed_pipe()
     done = spawn(*command, stdout=target)
     os.close(target)
     assert (done.returncode, done.stderr) == (141, b"")

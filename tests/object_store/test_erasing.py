@@ -292,8 +292,8 @@ def test_a_file_of_which_only_some_versions_were_erased_is_partly_erased(
     [
         ("list_versions", ""),
         ("list", "notes.md"),
-        pytest.param("list_versions", "notes.md", marks=pytest.mark.long),
-        pytest.param("list", "", marks=pytest.mark.long),
+        ("list_versions", "notes.md"),
+        ("list", ""),
     ],
 )
 def test_a_failure_after_something_was_erased_is_told_by_its_type(

@@ -52,9 +52,9 @@ def by_many_loops(work: Callable[[int, int], Coroutine[Any, Any, None]], rounds:
 
 
 @pytest.mark.long
-@by_s3fs_or_both
-@pytest.mark.parametrize("faulty", [pytest.param(False, marks=pytest.mark.long), True])
-@pytest.mark.parametrize("rounds", [3, pytest.param(40, marks=pytest.mark.long)])
+@by_both_engines
+@pytest.mark.parametrize("faulty", [False, True])
+@pytest.mark.parametrize("rounds", [3, 40])
 def test_no_change_from_the_event_loops_of_many_threads_is_lost(
     server: S3Server, proxy: Proxy, faulty: bool, rounds: int
 ) -> None:
@@ -247,11 +247,9 @@ for _ in range(3):
 
 
 @pytest.mark.long
-@by_s3fs_or_both
-@pytest.mark.parametrize("how", ["closed", *also(["cancelled", "dropped"])])
-@pytest.mark.parametrize(
-    "after", [0.01, *(pytest.param(seconds, marks=pytest.mark.long) for seconds in (0.0, 0.002, 0.03))]
-)
+@by_both_engines
+@pytest.mark.parametrize("how", ["closed", "cancelled", "dropped"])
+@pytest.mark.parametrize("after", [0.0, 0.002, 0.01, 0.03])
 def test_an_event_loop_that_ends_during_requests_can_be_collected(server: S3Server, how: str, after: float) -> None:
     options = json.dumps(server.options)
     command = [sys.executable, "-W", "ignore", "-c", ENDS, server.new_url(), options, how, str(after)]

@@ -162,7 +162,7 @@ def test_large_files_are_sent_whole_if_completed_uploads_are_not_safe(
 
 
 @pytest.mark.long
-@by_s3fs_or_both
+@by_both_engines
 def test_a_server_that_allows_one_write_a_second_is_tried_and_works(
     ministack: S3Server, engine: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -200,8 +200,8 @@ def test_a_server_that_drops_metadata_is_refused(stand_in: StandIn, engine: str)
 
 
 @pytest.mark.long
-@by_s3fs_or_both
-@pytest.mark.parametrize("treatment", ["kept", *also(["in two steps"])])
+@by_both_engines
+@pytest.mark.parametrize("treatment", ["kept", "in two steps"])
 def test_a_third_of_the_answers_is_lost_and_the_verdict_is_the_same(
     ministack: S3Server, engine: str, treatment: Treatment
 ) -> None:

@@ -231,18 +231,14 @@ def test_every_conditional_request_uses_the_etag_form_that_the_server_takes(mini
 
 
 @pytest.mark.long
-@by_s3fs_or_both
-@long_except(
-    ("create ignored",),
-    "combination",
-    {"": {}, "ceph": CEPH, "swap never met": {"swap": "never met"}, "create ignored": {"create": "ignored"}},
-)
+@by_both_engines
+@pytest.mark.parametrize("combination", [{}, CEPH, {"swap": "never met"}, {"create": "ignored"}])
 def test_network_faults_do_not_change_the_verdict(
-    ministack: S3Server, proxy: Proxy, combination: dict[str, Treatment], engine: str, pytestconfig: pytest.Config
+    ministack: S3Server, proxy: Proxy, combination: dict[str, Treatment], engine: str
 ) -> None:
     proxy.treatments = combination
     verdicts = set()
-    for seed in range(100 if pytestconfig.getoption("--long") else 2):
+    for seed in range(100):
         url = ministack.new_url()
         proxy.choose = at_random(0.4, seed, ("reply lost", "reset", "500", "409", "500 after it was done"))
         with AgentMemory.open(url, storage_options=ministack.by(engine).through(proxy)) as memory:

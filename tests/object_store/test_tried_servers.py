@@ -13,7 +13,7 @@ from agent_memory.object_store.trial.results import REMEMBERED_SECONDS
 from tests.object_store.proxy import Proxy
 from tests.object_store.test_race import StandIn
 from tests.support import sizes
-from tests.support.servers import S3Server, by_s3fs_or_both
+from tests.support.servers import S3Server, by_both_engines, by_s3fs_or_both
 
 
 def puts(proxy: Proxy, server: S3Server, engine: str, bucket: str = "memories") -> int:
@@ -49,7 +49,7 @@ def test_the_stores_of_one_server_bucket_and_engine_share_a_trial(
 
 
 @pytest.mark.long
-@by_s3fs_or_both
+@by_both_engines
 def test_what_a_server_does_not_keep_is_remembered_too(engine: str, stand_in: StandIn) -> None:
     server = stand_in("create in two steps").by(engine)
     for _ in range(2):

@@ -235,7 +235,7 @@ def test_the_contract_counts_refused_operations_as_not_promised(swift: S3Server,
 
 
 @pytest.mark.long
-@by_s3fs_or_both
+@by_both_engines
 def test_doctor_ends_without_a_verdict_if_the_store_stalls(
     ministack: S3Server, engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -84,13 +84,8 @@ def test_operations_on_large_files_cost_the_documented_requests(ministack: S3Ser
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "fault",
-    ["reply lost", *(pytest.param(each, marks=pytest.mark.long) for each in ("reset", "500", "500 after it was done"))],
-)
-@pytest.mark.parametrize(
-    "create", [pytest.param(True, id="create", marks=pytest.mark.long), pytest.param(False, id="write")]
-)
+@pytest.mark.parametrize("fault", ["reply lost", "reset", "500", "500 after it was done"])
+@pytest.mark.parametrize("create", [True, False], ids=["create", "write"])
 def test_an_answer_that_is_lost_once_does_not_reach_the_caller(
     ministack: S3Server, proxy: Proxy, fault: Fault, create: bool
 ) -> None:

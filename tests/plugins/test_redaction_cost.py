@@ -44,9 +44,7 @@ def is_linear(pattern: re.Pattern[str], unit: tuple[str, str]) -> bool:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("form", "unit"), [*SUPERLINEAR[:1], *(pytest.param(*each, marks=pytest.mark.long) for each in SUPERLINEAR[1:])]
-)
+@pytest.mark.parametrize(("form", "unit"), SUPERLINEAR)
 def test_a_superlinear_pattern_is_detected(form: str, unit: tuple[str, str]) -> None:
     assert not is_linear(re.compile(form), unit)
 

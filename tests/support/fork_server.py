@@ -20,6 +20,7 @@ import socket
 import sys
 import threading
 import types
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -47,6 +48,25 @@ class Job:
     environment: dict[str, str]
     modules: list[str]
     streams: list[int]
+
+
+def send(requests: socket.socket, job: Job, streams: Sequence[int]) -> socket.socket:
+    """Ask the server for a job; the returned socket brings the number of its process, then its exit code.
+
+    ``streams`` are the descriptors for those of ``job.streams``.
+    """
+    ours, theirs = socket.socketpair()
+    with theirs:
+        socket.send_fds(requests, [b"j"], [theirs.fileno()])
+    data = pickle.dumps(job)
+    socket.send_fds(ours, [len(data).to_bytes(8, "big")], streams)
+    ours.sendall(data)
+    return ours
+
+
+def reported(connection: socket.socket) -> int:
+    """Receive the next number that the server reports."""
+    return int(array.array("i", receive(connection, 4))[0])
 
 
 def receive(connection: socket.socket, size: int) -> bytes:

@@ -6,10 +6,8 @@ is a new interpreter.
 
 from __future__ import annotations
 
-import array
 import atexit
 import os
-import pickle
 import selectors
 import signal
 import socket
@@ -21,7 +19,7 @@ from pathlib import Path
 from typing import IO, Any, Final, NamedTuple
 
 from tests.support import fork_server, sizes
-from tests.support.fork_server import Job, receive
+from tests.support.fork_server import Job
 
 _AT_A_START: Final = ("PYTHON", "LANG", "LC_", "LD_", "MALLOC_", "TZ")
 """The beginnings of the environment variables that only the start of a process or of its interpreter reads."""
@@ -147,19 +145,10 @@ class Forked(subprocess.Popen[bytes]):
                 stream = to_close[-1]
             theirs.append(stream if isinstance(stream, int) else stream.fileno())
         self.stdin, self.stdout, self.stderr = files
-        self._job, remote = socket.socketpair()
-        with remote:
-            socket.send_fds(server.requests, [b"j"], [remote.fileno()])
-        data = pickle.dumps(job)
-        socket.send_fds(self._job, [len(data).to_bytes(8, "big")], [theirs[number] for number in job.streams])
-        self._job.sendall(data)
-        self.pid = self._number()
+        self._job = fork_server.send(server.requests, job, [theirs[number] for number in job.streams])
+        self.pid = fork_server.reported(self._job)
         for descriptor in to_close:
             os.close(descriptor)
-
-    def _number(self) -> int:
-        """The next number that the server reports."""
-        return int(array.array("i", receive(self._job, 4))[0])
 
     def poll(self) -> int | None:
         try:
@@ -173,7 +162,7 @@ class Forked(subprocess.Popen[bytes]):
                 selector.register(self._job, selectors.EVENT_READ)
                 if not selector.select(timeout):
                     raise subprocess.TimeoutExpired(self.args, timeout or 0)
-            self.returncode = self._number()
+            self.returncode = fork_server.reported(self._job)
             self._job.close()
         return self.returncode
 

@@ -20,20 +20,15 @@ _ROOT = Path(__file__).parents[2]
 _SCRIPT = Path(sys.executable).parent / "agent-memory"
 _LAUNCHER = """\
 #!{python} -IS
-import os, pickle, signal, socket, sys
+import os, socket, sys
 sys.path.insert(0, {root!r})
-from tests.support.fork_server import Job, receive
-ours, theirs = socket.socketpair()
-with socket.socket(fileno={requests}) as requests, theirs:
-    socket.send_fds(requests, [b"j"], [theirs.fileno()])
+from tests.support.fork_server import Job, reported, send
 variables = dict(os.environ)
 variables["PATH"] = variables["PATH"].partition(os.pathsep)[2]  # without this program
 job = Job({script!r}, {text!r}, sys.argv[1:], os.getcwd(), variables, {modules!r}, [0, 1, 2])
-data = pickle.dumps(job)
-socket.send_fds(ours, [len(data).to_bytes(8, "big")], [0, 1, 2])
-ours.sendall(data)
-receive(ours, 4)  # the number of the process
-code = int.from_bytes(receive(ours, 4), sys.byteorder, signed=True)
+answers = send(socket.socket(fileno={requests}), job, [0, 1, 2])
+reported(answers)  # the number of the process
+code = reported(answers)
 os.kill(os.getpid(), -code) if code < 0 else os._exit(code)
 """
 

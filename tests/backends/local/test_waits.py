@@ -304,7 +304,7 @@ def test_no_concurrent_async_edit_of_one_file_is_lost(place: Place) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("leaves", ["hangs up", pytest.param("cancels", marks=pytest.mark.long)])
+@pytest.mark.parametrize("leaves", ["hangs up", "cancels"])
 def test_mcp_clients_that_abandon_their_calls_block_no_other_client(place: Place, leaves: str) -> None:
     count, token = THREADS + 8, "t" * 16
     text = {"path": f"/memories/{LOG}", "text": "gone;"}
