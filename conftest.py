@@ -106,7 +106,7 @@ def pytest_configure(config: pytest.Config) -> None:
 class Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
     """Give each process one test after the other.
 
-    The tests of one scope run in one process, which writes its page. So do all tests on Ceph, to start one cluster.
+    The tests of one scope run in one process. So do all tests on Ceph, to start one cluster.
     """
 
     def _split_scope(self, nodeid: str) -> str:

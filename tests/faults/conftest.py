@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from tests.faults.fork_server import Worker, serving
 from tests.faults.page import Results, page
 from tests.faults.plans import Try
 from tests.faults.trials import Trials
+from tests.support.gathering import hand_over, handed_over
 
 _RESULTS = pytest.StashKey[Results]()
 
@@ -22,9 +24,16 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_RESULTS] = Results()
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    if found := handed_over(node, "faults"):
+        node.config.stash[_RESULTS].merge(found)
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
     results = session.config.stash[_RESULTS]
-    if (file := session.config.getoption("--faults-page")) and results.cells:  # a process without cells writes no page
+    file = session.config.getoption("--faults-page")
+    if not hand_over(session.config, "faults", results) and file and results.cells:
         Path(file).write_text(page(results))
 
 

@@ -53,6 +53,18 @@ class Results:
         cell.passed += passed
         cell.tried += tried
 
+    def merge(self, other: Results) -> None:
+        """Count the tries of another process of the run as well."""
+        for key, cell in other.cells.items():
+            if cell.tried:
+                self.add(*key, cell.passed, cell.tried)
+            else:
+                self.cells.setdefault(key, cell)
+        self.facts |= other.facts
+        self.swaps |= other.swaps
+        self.opened.passed += other.opened.passed
+        self.opened.tried += other.opened.tried
+
     def check(self, row: str, column: str, faults: list[list[str]]) -> None:
         """Count tries by their faults; raises `AssertionError` if there is a fault."""
         passed = sum(not found for found in faults)
@@ -68,7 +80,7 @@ class Results:
 
     def rows(self) -> Iterator[tuple[str, int, int, int]]:
         """Each kind of fault, with its numbers of operations, of tries, and of tries that kept every promise."""
-        for kind in dict.fromkeys(kind for _, kind in self.cells):
+        for kind in sorted({kind for _, kind in self.cells}):
             cells = [cell for (_, seen), cell in self.cells.items() if seen == kind and cell.tried]
             yield kind, len(cells), sum(cell.tried for cell in cells), sum(cell.passed for cell in cells)
         raced = [figures for name, figures in self.swaps.items() if not name.startswith("control")]

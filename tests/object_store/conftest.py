@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from agent_memory_obstore._client import ObstoreStore
 from agent_memory_s3._client import S3Store
 from tests.object_store.matrix import Cells, page
 from tests.support import sizes
+from tests.support.gathering import hand_over, handed_over
 
 _CELLS = pytest.StashKey[Cells]()
 _OF_TRIALS = {"test_bill.py", "test_race.py", "test_tried_servers.py", "test_unsafe_servers.py"}
@@ -21,9 +23,16 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_CELLS] = {}
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    if found := handed_over(node, "s3-faults"):
+        node.config.stash[_CELLS].update(found)
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
     cells = session.config.stash[_CELLS]
-    if (file := session.config.getoption("--s3-faults-page")) and cells:  # a process without cells writes no page
+    file = session.config.getoption("--s3-faults-page")
+    if not hand_over(session.config, "s3-faults", cells) and file and cells:
         Path(file).write_text(page(cells))
 
 

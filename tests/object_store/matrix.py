@@ -288,7 +288,8 @@ def page(cells: Cells) -> str:
     kinds: dict[tuple[str, str], list[Cell]] = {}
     for (engine, _, fault, is_permanent), cell in cells.items():
         kinds.setdefault((_described(fault, is_permanent), engine), []).append(cell)
-    rows = (f"| {fault} | {engine} | {len(found)} | {_summary(found)} |" for (fault, engine), found in kinds.items())
+    in_order = sorted(kinds.items())
+    rows = (f"| {fault} | {engine} | {len(found)} | {_summary(found)} |" for (fault, engine), found in in_order)
     return _PAGE.format(date=date.today(), rows="\n".join(rows))  # noqa: DTZ011 - the machine's own date
 
 

@@ -20,7 +20,6 @@ from tests.object_store.matrix import (
 )
 from tests.object_store.proxy import FAULTS, Fault
 from tests.support import sizes
-from tests.support.scopes import scope_of
 from tests.support.servers import S3Server, by_both_engines, by_s3fs_or_both
 
 SECONDS = 3.0
@@ -46,11 +45,6 @@ faults = pytest.mark.parametrize(
 @pytest.fixture
 def server(engine: str, ministack: S3Server) -> S3Server:
     return ministack.by(engine)
-
-
-def test_the_tests_that_fill_the_page_run_in_one_process(request: pytest.FixtureRequest) -> None:
-    tests = [item for item in request.session.items if "cells" in getattr(item, "fixturenames", ())]
-    assert len({scope_of(test.nodeid) for test in tests}) == 1
 
 
 @pytest.mark.usefixtures("trusted")

@@ -9,11 +9,12 @@ _TOGETHER = (
     "tests/cli/test_demo.py",
     "tests/cli/test_mcp",
     "tests/cli/test_wrong_inputs.py",
-    "tests/faults/",
-    "tests/object_store/test_fault_matrix",
+    "tests/faults/test_full_disk.py",
+    "tests/faults/test_power_loss.py",
+    "tests/faults/test_swaps.py",
     "tests/test_uncopied.py",
 )
-"""The beginnings of the node ids of tests that run in one process: they write a page, or share a slow fixture."""
+"""The beginnings of the node ids of tests that run in one process: they share a slow fixture, or write a page."""
 
 
 def scope_of(node_id: str) -> str:
