@@ -37,8 +37,12 @@ from tests.simulation import (
     versioned_failures,
 )
 from tests.simulation.history import File, HistoryStep, explained
+from tests.support import sizes
 
-SHORT, LONG, PLANTED = 200, 100_000, 1_000
+SHORT, PLANTED = 200, 1_000
+LONG = 100_000
+"""Of the calls of one file; of the other kinds a fifth."""
+_BLOCKS = 10
 TELLING = (0, 1, 3, 6, 9, 18, 19, 67, 195, 330, 561, 901)
 """Seeds whose schedules found the planted defects; they come first."""
 Planted: TypeAlias = tuple[Any, str, Any]
@@ -49,6 +53,15 @@ def by_name(defects: Iterable[Planted]) -> dict[str, Planted]:
     return {getattr(defect, "__name__", name): (where, name, defect) for where, name, defect in defects}
 
 
+in_blocks = pytest.mark.parametrize("block", [0, *(pytest.param(n, marks=pytest.mark.long) for n in range(1, _BLOCKS))])
+"""A long run shares the schedules of a kind out among its processes."""
+
+
+def seeds_of(block: int, long: int, short: int = SHORT) -> range:
+    """The seeds of a block in a long run; in a short run, which has one block, the first ones."""
+    return range(block * long // _BLOCKS, (block + 1) * long // _BLOCKS) if sizes.is_long else range(short)
+
+
 def found_by(play: Callable[[Iterable[int]], Iterator[Failure]], planted: Planted, patch: pytest.MonkeyPatch) -> bool:
     """Whether one of 1,000 schedules fails because of a planted defect."""
     patch.setattr(*planted)
@@ -57,9 +70,9 @@ def found_by(play: Callable[[Iterable[int]], Iterator[Failure]], planted: Plante
     return found is not None
 
 
-def test_no_schedule_fails(pytestconfig: pytest.Config) -> None:
-    seeds = LONG if pytestconfig.getoption("--long") else SHORT
-    found = list(islice(failures(range(seeds)), 3))
+@in_blocks
+def test_no_schedule_fails(block: int) -> None:
+    found = list(islice(failures(seeds_of(block, LONG)), 3))
     assert not found, "\n".join(map(str, found))
 
 
@@ -152,9 +165,9 @@ def test_the_simulation_finds_a_planted_defect(planted: Planted, monkeypatch: py
 # Processes restored from one image.
 
 
-def test_no_schedule_of_clones_fails(pytestconfig: pytest.Config) -> None:
-    seeds = 20_000 if pytestconfig.getoption("--long") else SHORT
-    found = list(islice(cloned_failures(range(seeds)), 3))
+@in_blocks
+def test_no_schedule_of_clones_fails(block: int) -> None:
+    found = list(islice(cloned_failures(seeds_of(block, LONG // 5)), 3))
     assert not found, "\n".join(map(str, found))
 
 
@@ -189,9 +202,9 @@ def test_the_simulation_of_clones_finds_a_planted_defect(planted: Planted, monke
 # Calls with idempotency keys.
 
 
-def test_no_schedule_of_calls_with_idempotency_keys_fails(pytestconfig: pytest.Config) -> None:
-    seeds = 20_000 if pytestconfig.getoption("--long") else 20
-    found = list(islice(keyed_failures(range(seeds)), 3))
+@in_blocks
+def test_no_schedule_of_calls_with_idempotency_keys_fails(block: int) -> None:
+    found = list(islice(keyed_failures(seeds_of(block, LONG // 5, 20)), 3))
     assert not found, "\n".join(map(str, found))
 
 
@@ -286,9 +299,9 @@ def test_the_simulation_of_keys_finds_a_planted_defect(planted: Planted, monkeyp
 SAME_BYTES_AGAIN = [20293, 23763, 35367, 84239, 99879]
 
 
-def test_no_schedule_of_a_store_with_versions_fails(pytestconfig: pytest.Config) -> None:
-    seeds = 20_000 if pytestconfig.getoption("--long") else 60
-    found = list(islice(versioned_failures([*SAME_BYTES_AGAIN, *range(seeds)]), 3))
+@in_blocks
+def test_no_schedule_of_a_store_with_versions_fails(block: int) -> None:
+    found = list(islice(versioned_failures([*SAME_BYTES_AGAIN, *seeds_of(block, LONG // 5, 60)]), 3))
     assert not found, "\n".join(map(str, found))
 
 
@@ -354,9 +367,9 @@ def test_the_simulation_of_versions_finds_a_planted_defect(planted: Planted, mon
 # Renames.
 
 
-def test_no_schedule_of_renames_fails(pytestconfig: pytest.Config) -> None:
-    seeds = 20_000 if pytestconfig.getoption("--long") else 60
-    found = list(islice(rename_failures(range(seeds)), 3))
+@in_blocks
+def test_no_schedule_of_renames_fails(block: int) -> None:
+    found = list(islice(rename_failures(seeds_of(block, LONG // 5, 60)), 3))
     assert not found, "\n".join(map(str, found))
 
 
