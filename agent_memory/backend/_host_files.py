@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 ORIGIN_ATTRIBUTE: Final = "user.agent_memory.origin"
 """The attribute with the origin of a file's state on local disk; it belongs to the content, so it is not kept."""
@@ -106,9 +106,14 @@ def with_reason(name: str, directory: int | None = None) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if reason := _reason(error.errno, name, directory):
-            raise type(error)(error.errno, reason) from error
-        raise
+        raise_with_reason(error, name, directory)
+
+
+def raise_with_reason(error: OSError, name: str, directory: int | None = None) -> NoReturn:
+    """Raise an error as `with_reason`: for code that an interrupt must not leave with an open file."""
+    if reason := _reason(error.errno, name, directory):
+        raise type(error)(error.errno, reason) from error
+    raise error
 
 
 def _reason(number: int | None, name: str, directory: int | None) -> str | None:

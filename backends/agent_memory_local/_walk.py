@@ -12,7 +12,7 @@ import stat
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from agent_memory.backend._host_files import with_reason
+from agent_memory.backend._host_files import raise_with_reason
 from agent_memory.backend.helpers import not_found, taken_name
 from agent_memory.errors import (
     AgentMemoryError,
@@ -197,8 +197,10 @@ class Walker:
             PathTraversalError: the name is a symbolic link.
         """
         while True:
-            with suppress(StalePath):  # a file that was replaced was never missing
+            try:
                 return self._file(directory, key)
+            except StalePath:
+                continue  # a file that was replaced was never missing
 
     def _file(self, directory: int, key: Key) -> int:
         path, name = _above(key.storage), on_disk(key.name)
@@ -210,7 +212,12 @@ class Walker:
             if error.errno == errno.ELOOP:
                 raise symlink(key) from None
             raise
-        return self._if_exact(file, directory, path, name, lambda: not_found(key))
+        try:
+            self._require_exact(file, directory, path, name, lambda: not_found(key))
+        except BaseException:
+            close(file)
+            raise
+        return file
 
     def file_to_change(self, directory: int, key: Key) -> int | None:
         """Open the key's file for reading and appending; None if it does not exist. The caller closes and checks it.
@@ -222,8 +229,7 @@ class Walker:
         """
         path, name = _above(key.storage), on_disk(key.name)
         try:
-            with with_reason(name, directory):
-                file = os.open(name, os.O_RDWR | os.O_APPEND | _FILE, dir_fd=directory)
+            file = os.open(name, os.O_RDWR | os.O_APPEND | _FILE, dir_fd=directory)
         except FileNotFoundError:
             return None
         except IsADirectoryError:
@@ -233,8 +239,13 @@ class Walker:
                 raise symlink(key) from None
             if error.errno == errno.ENXIO:
                 raise Failed(_NOT_REGULAR) from None
+            raise_with_reason(error, name, directory)
+        try:
+            self._require_exact(file, directory, path, name, lambda: taken_name(key, "other_case"))
+        except BaseException:
+            close(file)
             raise
-        return self._if_exact(file, directory, path, name, lambda: taken_name(key, "other_case"))
+        return file
 
     def has_exactly(self, directory: int, key: Key, found: os.stat_result | int) -> bool:
         """Whether the key's name, which was found in its open directory, is spelled so there; see `Spelling.is_exact`.
@@ -244,23 +255,20 @@ class Walker:
         """
         return self.spelling.is_exact(directory, _above(key.storage), on_disk(key.name), found)
 
-    def _if_exact(self, found: int, directory: int, path: str, name: str, error: Callable[[], AgentMemoryError]) -> int:
-        """Return the descriptor found by a name; close it and raise if the entry has another spelling.
+    def _require_exact(
+        self, found: int, directory: int, path: str, name: str, error: Callable[[], AgentMemoryError]
+    ) -> None:
+        """Raise if the entry that was opened by a name has another spelling; the caller closes the descriptor.
 
         Raises:
             StalePath: the entry was replaced or deleted after it was opened.
         """
         try:
             if self.spelling.is_exact(directory, path, name, found):
-                return found
-            refused: Exception = error()
+                return
         except FileNotFoundError:
-            refused = StalePath()
-        except BaseException:
-            close(found)
-            raise
-        close(found)
-        raise refused
+            raise StalePath from None
+        raise error()
 
     def _stepped(self, directory: int, path: str, segments: Sequence[str], key: Key) -> int:
         return _down(directory, path, segments, lambda above, at, segment: self._step(above, at, segment, key))
@@ -282,9 +290,14 @@ class Walker:
             _refuse_symlink(above, segment, key)
             raise not_found(key) from None
         try:
-            return self._if_exact(found, above, path, segment, lambda: not_found(key))
+            self._require_exact(found, above, path, segment, lambda: not_found(key))
         except StalePath:
+            close(found)
             raise not_found(key) from None  # a directory is never replaced by one step
+        except BaseException:
+            close(found)
+            raise
+        return found
 
     def _made_step(self, above: int, path: str, segment: str, key: Key, sync: bool) -> int:
         made = False
@@ -299,12 +312,14 @@ class Walker:
             _refuse_symlink(above, segment, key)
             raise taken_name(key, "file_above") from None
         try:
-            return self._if_exact(found, above, path, segment, lambda: taken_name(key, "other_case"))
-        except FileAlreadyExistsError:
-            if made:  # the volume stores the name otherwise than it was given
+            self._require_exact(found, above, path, segment, lambda: taken_name(key, "other_case"))
+        except BaseException as error:
+            close(found)
+            if made and isinstance(error, FileAlreadyExistsError):  # the volume stores the name otherwise
                 with suppress(OSError):
                     os.rmdir(segment, dir_fd=above)
             raise
+        return found
 
 
 def _above(path: str) -> str:
@@ -364,16 +379,17 @@ def _make_base(path: str, sync: bool, bits: int | None) -> None:
     except FileExistsError:
         return
     if bits is not None:
-        _done(os.open(path, _DIRECTORY), lambda made: set_bits(made, bits))
+        _opened_for(lambda made: set_bits(made, bits), path, _DIRECTORY)
     if sync:
-        _done(os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), os.fsync)
+        _opened_for(os.fsync, os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
-def _done(directory: int, action: Callable[[int], None]) -> None:
+def _opened_for(action: Callable[[int], None], path: str, flags: int, directory: int | None = None) -> None:
+    opened = os.open(path, flags, dir_fd=directory)
     try:
-        action(directory)
+        action(opened)
     finally:
-        close(directory)
+        close(opened)
 
 
 def _make(directory: int, segment: str, sync: bool, bits: int | None) -> bool:
@@ -383,7 +399,7 @@ def _make(directory: int, segment: str, sync: bool, bits: int | None) -> bool:
     except FileExistsError:
         return False
     if bits is not None:
-        _done(os.open(segment, _DIRECTORY, dir_fd=directory), lambda made: set_bits(made, bits))
+        _opened_for(lambda made: set_bits(made, bits), segment, _DIRECTORY, directory)
     if sync:
         os.fsync(directory)
     return True

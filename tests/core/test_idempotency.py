@@ -511,8 +511,13 @@ def test_a_change_that_would_come_after_its_receipt_is_refused(root: Root, monke
         with pytest.raises(WriteError):
             short("k").edit("file", slowly)
         assert memory.read("file") == OLD
-        memory.once("k").edit("file", plus)
-        assert memory.read("file") == "old\n+\n"
+        if root.url.startswith("s3:"):  # no time was left for the request that releases the key
+            with pytest.raises(OutcomeUnknownError):
+                memory.once("k").edit("file", plus)
+            assert memory.read("file") == OLD
+        else:
+            memory.once("k").edit("file", plus)
+            assert memory.read("file") == "old\n+\n"
 
 
 def test_a_call_whose_awaited_receipt_is_gone_is_not_made() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from fsspec.tests import abstract
@@ -15,7 +15,11 @@ from agent_memory.filesystem import AgentMemoryFileSystem, filesystem
 from tests.support.servers import S3Server
 from tests.support.sizes import also
 
-EXCEPTIONS: dict[str, str] = {}
+_BACK: Final = "a copy back to a name is refused for a while where no condition holds for an upload (docs/s3.md)"
+EXCEPTIONS: dict[str, str] = {
+    f"test_copy_{what}[ministack]": _BACK
+    for what in ("directory_to_new_directory", "glob_to_existing_directory", "glob_to_new_directory")
+}
 """The cases that must fail, with their reasons; all others must pass. No case needs an escaping path or an empty
 directory, because `supports_empty_directories` returns false."""
 
