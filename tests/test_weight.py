@@ -15,17 +15,17 @@ weights: Callable[[Path], dict[str, int]] = _SCRIPT["weights"]
 
 # Raise this on purpose: the greatest number of each, and the reason for more in the commit.
 BOUNDS = {
-    "code lines": 28_450,
+    "code lines": 28_660,
     "names of AgentMemory": 31,
-    "parameters of AgentMemory": 61,
+    "parameters of AgentMemory": 62,
     "names of the room versions": 22,
     "exports of agent_memory": 48,
     "exports of agent_memory.backend": 31,
     "hooks": 7,
     "commands": 36,
-    "modules": 238,
+    "modules": 239,
     "modules with one importer": 61,
-    "words of docs": 97_900,
+    "words of docs": 98_400,
 }
 
 PRODUCT = {

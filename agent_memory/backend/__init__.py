@@ -83,8 +83,8 @@ hookimpl = pluggy.HookimplMarker("agent_memory")
 ORIGIN_BYTES: Final = 800
 """The maximum length of an origin: printable ASCII characters, none of them a space."""
 
-NewOrigin: TypeAlias = Callable[[], str]
-"""Makes the text of an origin (`Backend.keeps_origins`).
+NewOrigin: TypeAlias = Callable[[float], str]
+"""Makes the text of an origin (`Backend.keeps_origins`) from the storage's time, in POSIX seconds.
 
 A backend calls it for each request that carries the origin, also for a repeated one: if another writer deleted the file
 in between, a repeated create makes another state, which then has another origin. For a file that is written in parts it

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 import click
 
@@ -27,12 +28,15 @@ from agent_memory.cli.settings import Command, OpenStore, Settings, open_store, 
 from agent_memory.cli.versions import require_versions
 from agent_memory.core.versions.redact import RedactResult
 from agent_memory.errors import AgentMemoryError, AgentMemoryFileNotFoundError, FileOperationError
-from agent_memory.key import Key, is_at_or_below
+from agent_memory.key import Key
 from agent_memory.key.quoting import field
 from agent_memory.memory import AgentMemory, TreeResult
 from agent_memory.plugins._host_files import read_host_file
 from agent_memory.plugins.audit import AuditPlugin
 from agent_memory.plugins.checkpoints import CheckpointFile
+
+_MOST_NAMES: Final = 5
+"""The maximum number of other names that a question and a result show."""
 
 
 @dataclass(frozen=True)
@@ -116,27 +120,36 @@ def _opened(location: LogLocation, key_file: Path | None, checkpoints: Checkpoin
 @click.command(cls=Command)
 @click.argument("path", type=memory_path, required=False)
 @yes_option
+@click.option("--dry-run", is_flag=True, help="Erase nothing, and show what would be erased.")
 @log_option
 @key_option
 @pass_settings
-def forget(settings: Settings, path: str | None, yes: bool, target: str | None, key_file: Path | None) -> None:
+def forget(
+    settings: Settings, path: str | None, yes: bool, dry_run: bool, target: str | None, key_file: Path | None
+) -> None:
     """Erase a file or directory of --agent, or without PATH the whole agent, everywhere in the store.
 
-    On S3 this includes earlier versions and incomplete uploads. The audit log keeps its records and gets a receipt, but
-    the digests in it can no longer be checked, because the salt of the agent is destroyed; the salt in a log elsewhere
-    only if --log names that log. A store that may keep hidden copies is refused. Can be run again; if there is nothing
-    of PATH, exits with 3 and changes nothing.
+    Its earlier versions go too, also those under other names of the same file and of copies by other programs. On S3
+    this includes the bucket's own versions and incomplete uploads. The audit log keeps its records and gets a receipt,
+    but the digests in it can no longer be checked, because the salt of the agent is destroyed; the salt in a log
+    elsewhere only if --log names that log. A store that may keep hidden copies is refused. Can be run again; if there
+    is nothing of PATH, exits with 3 and changes nothing.
     """
     Key.agent(settings.agent)
     path = _named(settings, path)
-    require_answer("forget", yes)
+    if not dry_run:
+        require_answer("forget", yes)
     with _erasing(settings, target, key_file) as opened:
         had_salt = any(_has_salt(log, settings.agent) for log in opened.logs)
         files = files_at(opened.seen, path)
+        planned = opened.seen.forget(path, dry_run=True)
+        if dry_run:
+            _show(settings, planned, False, dry_run=True)
+            return
         subject = f"{path!r} of agent {settings.agent!r}" if path else f"agent {settings.agent!r}"
         unlisted = 0
-        if files or settings.skipped.count or _is_kept(settings, opened, path):
-            now = counted(files, "current file")
+        if files or planned.versions or settings.skipped.count or _is_kept(settings, opened, path):
+            now = counted(files, "current file") + (f", {_counted_versions(planned)}" if planned.versions else "")
             ask(f"Erase {subject} for good: {now}, and all that is kept of earlier ones? This cannot be undone.", yes)
         else:
             unlisted = _erase_unlisted(settings, opened, path, subject, yes)
@@ -151,10 +164,7 @@ def _is_kept(settings: Settings, opened: Erasing, path: str) -> bool:
     """Whether something is kept of files that are gone: versions, receipts, or digests that a log can still check."""
     if any(_has_salt(log, settings.agent, path) for log in opened.logs):
         return True
-    if not path:
-        return has_own_data(opened.store.backend, settings.agent)
-    versions = opened.seen.versions.list(path, limit=1) or opened.seen.versions.list()
-    return any(is_at_or_below(each.path, path) for each in versions)
+    return not path and has_own_data(opened.store.backend, settings.agent)
 
 
 def _has_salt(log: AuditPlugin, agent: str, path: str = "") -> bool:
@@ -202,11 +212,21 @@ def _named(settings: Settings, path: str | None) -> str:
     return "" if path in (None, ".") else Key.tree().join_prefix(str(path)).path
 
 
-def _show(settings: Settings, done: TreeResult, had_salt: bool) -> None:
+def _counted_versions(done: TreeResult) -> str:
+    """The number of earlier versions, and under which other names they are."""
+    names = ", ".join(f"{count} under {field(name)}" for name, count in done.other_names[:_MOST_NAMES])
+    more = ", …" if len(done.other_names) > _MOST_NAMES else ""
+    return counted(done.versions, "earlier version") + (f" ({names}{more})" if names else "")
+
+
+def _show(settings: Settings, done: TreeResult, had_salt: bool, *, dry_run: bool = False) -> None:
     facts = {"agent": settings.agent, "path": done.path, "files": done.files, "skipped": done.skipped}
-    document = {**facts, "salt": had_salt, "versions_searched": done.versions_searched}
+    versions = {"versions": done.versions, "other_names": dict(done.other_names), "dry_run": dry_run}
+    document = {**facts, **versions, "salt": had_salt, "versions_searched": done.versions_searched}
     salt = ", and the salt of its digests in the audit log" if had_salt else ""
-    settings.show(document, f"forgot {counted(done.files, 'file')} of {settings.agent}{salt}")
+    versions_too = f" and {_counted_versions(done)}" if done.versions else ""
+    what = f"{counted(done.files, 'file')}{versions_too} of {settings.agent}{salt}"
+    settings.show(document, f"{'would forget' if dry_run else 'forgot'} {what}")
     _note_versions(done.versions_searched)
     if done.skipped:
         note(f"{counted(done.skipped, 'name')} not erased: not a valid key, so not written by agent-memory")
@@ -243,9 +263,12 @@ def _show_redacted(settings: Settings, result: RedactResult) -> None:
     if settings.json:
         still_in = [{"path": each.path, "id": each.id, "present": not each.ended_by} for each in result.still_in]
         facts = {"agent": settings.agent, "path": result.path, "redacted": result.version}
+        facts["other_names"] = list(result.other_names)  # type: ignore[assignment]
         show_json({**facts, "still_in": still_in, "versions_searched": result.versions_searched})
         return
-    click.echo(printable(f"redacted version {result.version} of {field(result.path)}"))
+    others = ", ".join(map(field, result.other_names))
+    also = f", and of its copies: {others}" if others else ""
+    click.echo(printable(f"redacted version {result.version} of {field(result.path)}{also}"))
     _note_versions(result.versions_searched)
     for each in result.still_in:
         where = f"version {each.id} of {field(each.path)}" if each.ended_by else f"the current file {field(each.path)}"

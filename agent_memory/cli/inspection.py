@@ -17,7 +17,7 @@ from agent_memory.core import tree_flows
 from agent_memory.core.blocking import BlockingStore
 from agent_memory.core.flows import Effect
 from agent_memory.core.store_record import StoreRecord
-from agent_memory.core.versions.settings import VersionSettings
+from agent_memory.core.versions.settings import limits_in
 from agent_memory.errors import AgentMemoryError, ReadError, UnsupportedOperationError
 from agent_memory.key import AGENTS, RESERVED, Key, is_agent_id
 
@@ -28,7 +28,7 @@ _GIT_ENVIRONMENT: Final = {"GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1", 
 _GIT_SECONDS: Final = 10
 _DAMAGED: Final = (
     f"the record of the store, {STORE_RECORD.storage}, is damaged, so nothing may be changed. Restore it from a "
-    "backup. Without one, move it away: the store gets a new record, and its earlier versions are no longer found"
+    "backup. Without one, move it away: the store gets a new record, and keeps versions once they are turned on again"
 )
 _MOUNTS: Final = Path("/proc/self/mountinfo")
 _OCTAL: Final = re.compile(r"\\([0-7]{3})")
@@ -133,7 +133,7 @@ def _problem(record: StoreRecord) -> str | None:
         record.require_known()
     except UnsupportedOperationError as error:
         return str(error)
-    VersionSettings.of(record)
+    limits_in(record)
     return None
 
 

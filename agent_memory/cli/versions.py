@@ -333,10 +333,7 @@ def _step(step: Undone) -> str:
     cut = f"{step.cut_bytes:,} appended bytes"
     match step.action:
         case "restore":
-            name = f" as {field(step.new_path)}" if step.new_path else ""
-            return f"restored: {path} to version {step.version}{name}{f' without {cut}' if step.cut_bytes else ''}"
-        case "rename":
-            return f"renamed: {path} to {field(step.new_path or '')}"
+            return f"restored: {path} to version {step.version}{f' without {cut}' if step.cut_bytes else ''}"
         case "delete":
             return f"deleted: {path}"
         case "cut":

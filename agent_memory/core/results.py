@@ -55,12 +55,17 @@ class TreeResult:
         skipped: the number of names in storage that were left unchanged because they are not valid keys.
         versions_searched: False if a forget did not look for the storage's own earlier versions, because the storage
             has none: a server that neither lists versions nor keeps them in this bucket.
+        versions: the number of earlier versions that a forget erased.
+        other_names: those of them that ended under other names of the same files, or of their copies: each name with
+            its number.
     """
 
     path: str
     files: int
     skipped: int
     versions_searched: bool = True
+    versions: int = 0
+    other_names: tuple[tuple[str, int], ...] = ()
 
 
 class ListedPart(NamedTuple):

@@ -283,7 +283,7 @@ class KnownStore:
             if not tries_origins:
                 return await run.call(store.write, STORE_RECORD, record.to_bytes(), when)
             write = cast("Callable[..., Awaitable[ETag]]", store.write)
-            return await run.call(write, STORE_RECORD, record.to_bytes(), when, lambda: "settings")
+            return await run.call(write, STORE_RECORD, record.to_bytes(), when, lambda _: "settings")
         except WriteError as error:
             if not (is_full(error.__cause__) and await self._appended(store, run, record)):
                 raise

@@ -15,7 +15,7 @@ from typing import TypeVar, cast
 from agent_memory.backend import ABSENT, ANY, PRESENT, AnyBackend, Backend, Entry, WriteWhen
 from agent_memory.core import editing, flows, part_flows, tree_flows
 from agent_memory.core.flows import Effect
-from agent_memory.core.idempotency import RECEIPT_SECONDS, Once, apply_once, finished_receipt, forget_receipts
+from agent_memory.core.idempotency import RECEIPT_SECONDS, Once, apply_once, finished_receipt
 from agent_memory.core.one_file import attempt_each, raise_failed
 from agent_memory.core.operation import Call, Content, Flow
 from agent_memory.core.precondition import (
@@ -283,9 +283,8 @@ class Tree(VersionedTree):
         version: str,
         when: WriteWhen = ANY,
         cut: Sequence[Range] = (),
-        of: str | None = None,
     ) -> WriteResult:
-        flow = self.restoring(version, when, cut, of)  # archives by itself, after it has read the version
+        flow = self.restoring(version, when, cut)  # archives by itself, after it has read the version
         return await self._write(run, "restore", path, self._once(flow, version))
 
     async def delete(self, run: Run, path: str, when: DeleteCondition = ANY) -> None:
@@ -302,18 +301,16 @@ class Tree(VersionedTree):
 
         return await self._remove(run, "delete_tree", path, self._changing(flow))
 
-    async def forget(self, run: Run, path: str) -> TreeResult:
-        async def flow(store: Backend, run: Run, c: Call) -> Effect:
-            forget_versions = await self.plan_forget_versions(store, run, c)
-            erased = False
-            with tree_flows.reported_as_partial(c.key, lambda: erased):
-                await forget_receipts(store, run, c)  # first: if they cannot be read, the file stays
-                effect = await tree_flows.forget(store, run, c.key)
-                erased = bool(effect.files)
-                await forget_versions()
-            return effect
+    async def forget(self, run: Run, path: str, dry_run: bool = False) -> TreeResult:
+        async def forgotten(store: Backend, run: Run, c: Call) -> tuple[TreeResult, Effect]:
+            found, effect = await self.forgetting(store, run, c, dry_run)
+            result = TreeResult(
+                self._path(c.key), effect.files or 0, effect.skipped, effect.versions_searched, found.versions,
+                tuple((without_top(name, self.top.path), count) for name, count in found.other_names),
+            )  # fmt: skip
+            return result, effect
 
-        return await self._remove(run, "forget", path, flow)
+        return await self.find(run, "versions" if dry_run else "forget", path, forgotten, directory=True)
 
     async def _remove(self, run: Run, kind: OperationKind, path: str, flow: Flow) -> TreeResult:
         call = await self.operate(run, kind, path, flow, directory=True)

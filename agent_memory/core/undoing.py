@@ -29,8 +29,6 @@ async def undo(
     if tree.once is not None:
         raise UnsupportedOperationError("undo takes no idempotency key: call it on the memory itself")
     plan = await tree.plan_undo(run, selection, appends)
-    if plan is None:
-        return UndoResult((), ())
     done: list[Undone] = []
     left = [replace(each, path=without_top(each.path, tree.top.path)) for each in plan.left]
     stopped = set[str]()
@@ -57,10 +55,8 @@ async def _reason_to_leave(tree: Tree, run: Run, step: Step, made: dict[str, ETa
     """Make a step, and note the new etag of the file; return the reason if the step was not made."""
     try:
         made[step.undone.path] = await _make(replace(tree, required_state=step.state), run, step)
-    except (ConflictError, AgentMemoryFileNotFoundError):
+    except (ConflictError, AgentMemoryFileNotFoundError, FileAlreadyExistsError):
         return CHANGED_MEANWHILE
-    except FileAlreadyExistsError:
-        return CHANGED_MEANWHILE if step.undone.new_path is None else f"{step.undone.new_path!r} is taken"
     except OutcomeUnknownError:
         return "it is unknown whether this step was made"
     except AgentMemoryError as error:
@@ -70,15 +66,11 @@ async def _reason_to_leave(tree: Tree, run: Run, step: Step, made: dict[str, ETa
 
 async def _make(tree: Tree, run: Run, step: Step) -> ETag | None:
     undone = step.undone
-    path, action, new_path = undone.path, undone.action, undone.new_path
-    if action == "restore":
-        result = await tree.restore(run, new_path or path, undone.version or "", step.etag or ABSENT, step.cut, path)
-        return None if new_path else result.etag
+    path = undone.path
+    if undone.action == "restore":
+        return (await tree.restore(run, path, undone.version or "", step.etag or ABSENT, step.cut)).etag
     etag = cast(ETag, step.etag)  # the other steps are those of a current file
-    if action == "rename":
-        await tree.rename(run, path, new_path or "", etag)
-        return None
-    if action == "delete":
+    if undone.action == "delete":
         await tree.delete(run, path, etag)
         return None
     edited = await tree.edit(run, path, lambda _key, data: without_ranges(data, step.cut), when=etag)

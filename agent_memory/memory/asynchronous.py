@@ -130,9 +130,9 @@ class AsyncAgentMemory(View):
         """See `AgentMemory.delete_tree`."""
         return await self._do(lambda run: self._tree.delete_tree(run, path))
 
-    async def forget(self, path: str) -> TreeResult:
+    async def forget(self, path: str, *, dry_run: bool = False) -> TreeResult:
         """See `AgentMemory.forget`."""
-        return await self._do(lambda run: self._tree.forget(run, path))
+        return await self._do(lambda run: self._tree.forget(run, path, dry_run))
 
     async def rename(self, path: str, new_path: str, *, when: SourceCondition = PRESENT) -> TreeResult:
         """See `AgentMemory.rename`."""

@@ -315,20 +315,23 @@ class AgentMemory(View):
         """
         return step(self._tree.delete_tree(self._run, path))
 
-    def forget(self, path: str) -> TreeResult:
+    def forget(self, path: str, *, dry_run: bool = False) -> TreeResult:
         """Erase a file, or all files below a directory, with every copy the storage keeps; ``""`` is the whole tree.
 
         On S3 this includes earlier versions, delete markers and incomplete uploads, also those of files deleted
         earlier; the result counts such files too. On local disk it includes the temporary files of crashed writers.
-        A missing file is no error. Receipts of idempotency keys that name the files are erased too. An `AuditPlugin` of
-        the service destroys the salt of the agent, so that its log no longer proves any content; without one, the salt
-        in a log that other programs write stays. Names in storage that are not valid keys are not erased, only counted.
+        A missing file is no error. The versions that the store keeps of the files go first, also those that ended under
+        other names of the same files, and those of copies by other programs, which share a history; the result counts
+        them. With ``dry_run`` nothing is erased, and the result counts the current files and these versions. Receipts
+        of idempotency keys that name the files are erased too. An `AuditPlugin` of the service destroys the salt of the
+        agent, so that its log no longer proves any content; without one, the salt in a log that other programs write
+        stays. Names in storage that are not valid keys are not erased, only counted.
 
         Raises:
             PartialOperationError: some files could not be deleted; call it again to continue.
             UnsupportedOperationError: the backend cannot promise that nothing of a deleted file is kept.
         """
-        return step(self._tree.forget(self._run, path))
+        return step(self._tree.forget(self._run, path, dry_run))
 
     def rename(self, path: str, new_path: str, *, when: SourceCondition = PRESENT) -> TreeResult:
         """Move a file or a directory to a free name; never overwrites.

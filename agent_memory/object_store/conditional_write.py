@@ -298,7 +298,7 @@ class Write:
         return longer
 
     def _with_origin(self, log: WriteLog) -> WriteLog:
-        return log._replace(origin=self.origin() if self.origin else "")
+        return log._replace(origin=self.origin(self._store.now()) if self.origin else "")
 
     def _etag_in(self, seen: State) -> TrackedETag:
         """The etag that this write made, from a state with its record."""

@@ -215,7 +215,7 @@ class PartsRaceContract(_PartsBase):
         watch(write, read, 2)
 
 
-def _never() -> str:
+def _never(_: float) -> str:
     pytest.fail("an append to a file that exists needs no origin")
 
 
@@ -233,7 +233,7 @@ class OriginsContract(ContractBase):
         if not changing.backend.keeps_origins:
             pytest.skip("the backend stores no origins")
         try:
-            changing.call("write", "first", b"x", ABSENT, lambda: "x")
+            changing.call("write", "first", b"x", ABSENT, lambda _: "x")
         except UnsupportedOperationError:
             pytest.skip("the storage behind the backend stores no origins")
         return changing
@@ -244,40 +244,40 @@ class OriginsContract(ContractBase):
         ids=["short", "json", "signs", "longest"],
     )
     def test_a_state_has_the_origin_of_its_write(self, origins: ContractStore, origin: str) -> None:
-        origins.call("write", "dir/file", b"one", ANY, lambda: origin)
+        origins.call("write", "dir/file", b"one", ANY, lambda _: origin)
         assert _with_origin(origins, "dir/file") == (b"one", origin)
-        origins.call("write", "new", b"one", ABSENT, lambda: origin)
+        origins.call("write", "new", b"one", ABSENT, lambda _: origin)
         assert _with_origin(origins, "new") == (b"one", origin)
 
     def test_a_write_without_an_origin_leaves_none(self, origins: ContractStore) -> None:
-        origins.call("write", "file", b"one", ANY, lambda: "first")
+        origins.call("write", "file", b"one", ANY, lambda _: "first")
         origins.write("file", b"two")
         assert _with_origin(origins, "file") == (b"two", None)
-        assert origins.call("append", "file", b"three", origin=lambda: "third").origin is None
+        assert origins.call("append", "file", b"three", origin=lambda _: "third").origin is None
 
     def test_a_conditional_write_replaces_the_origin_and_a_refused_one_does_not(self, origins: ContractStore) -> None:
-        origins.call("write", "file", b"one", ANY, lambda: "first")
+        origins.call("write", "file", b"one", ANY, lambda _: "first")
         etag = origins.read("file").etag
-        origins.call("write", "file", b"two", etag, lambda: "second")
+        origins.call("write", "file", b"two", etag, lambda _: "second")
         with pytest.raises(ConflictError):
-            origins.call("write", "file", b"three", etag, lambda: "third")
+            origins.call("write", "file", b"three", etag, lambda _: "third")
         assert _with_origin(origins, "file") == (b"two", "second")
 
     def test_an_append_leaves_the_origin_and_gives_one_to_a_new_file(self, origins: ContractStore) -> None:
-        assert origins.call("append", "file", b"one", origin=lambda: "first").origin == "first"
+        assert origins.call("append", "file", b"one", origin=lambda _: "first").origin == "first"
         assert origins.call("append", "file", b"two", origin=_never).origin == "first"
         origins.append("file", b"three")
         assert _with_origin(origins, "file") == (b"onetwothree", "first")
 
     def test_a_range_comes_with_the_origin(self, origins: ContractStore) -> None:
-        origins.call("write", "file", b"0123", ANY, lambda: "first")
+        origins.call("write", "file", b"0123", ANY, lambda _: "first")
         for span, data in (((1, 3), b"12"), ((0, 0), b""), ((-2, None), b"23")):
             snapshot = origins.call("read", "file", *span)
             assert (snapshot.data, snapshot.size, snapshot.origin) == (data, 4, "first")
 
     def test_a_file_written_in_parts_has_its_origin(self, origins: ContractStore) -> None:
         try:
-            parts = origins.call("write_in_parts", "file", 3, ANY, lambda: "first")
+            parts = origins.call("write_in_parts", "file", 3, ANY, lambda _: "first")
         except UnsupportedOperationError:
             pytest.skip("the backend writes no files in parts")
         origins.blocking.call(parts.add, b"one")
@@ -285,7 +285,7 @@ class OriginsContract(ContractBase):
         assert _with_origin(origins, "file") == (b"one", "first")
 
     def test_a_moved_file_keeps_its_origin(self, origins: ContractStore) -> None:
-        origins.call("write", "a/file", b"one", ANY, lambda: "first")
+        origins.call("write", "a/file", b"one", ANY, lambda _: "first")
         name = "a/file"
         if moves_files(origins.backend) and origins.call("move_file", name, "b/file") is not None:
             name = "b/file"

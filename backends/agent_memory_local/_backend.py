@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -299,13 +300,13 @@ class LocalBackend(BlockingBackend):
         with self._locked_path(key, make=not isinstance(when, ETag)) as place:
             found = place.open_file()
             require(key, found and (lambda: self._etag(place)), when)
-            self._put(place, data, origin() if origin else None)
+            self._put(place, data, origin(time.time()) if origin else None)
 
     def _staged(self, key: Key, size: int, when: WriteWhen, origin: NewOrigin | None) -> StagedFile:
         with self._locked_path(key, make=not isinstance(when, ETag)) as place:
             found = place.open_file()
             require(key, found and (lambda: self._etag(place)), when)
-            return place.staged(size, origin() if origin else None, nameless=True)
+            return place.staged(size, origin(time.time()) if origin else None, nameless=True)
 
     def _complete(self, key: Key, when: WriteWhen, new: StagedFile, sha256: str) -> ETag:
         if self._sync:
@@ -328,7 +329,7 @@ class LocalBackend(BlockingBackend):
         with self._locked_path(key, make=when is ANY) as place:
             found = place.open_file(must_exist=when is PRESENT)
             if found is None:
-                made = origin() if origin else None
+                made = origin(time.time()) if origin else None
                 self._put(place, data, made)
                 return Appended(len(data), origin=made)
             file, size = place.file, found.st_size

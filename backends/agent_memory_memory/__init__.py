@@ -12,6 +12,7 @@ from __future__ import annotations
 import operator
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -69,12 +70,18 @@ class _Changes(Uncopied):
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.under_way: list[None] = []
+        self._last = 0.0
         _all_changes.add(self)
 
     def begin_in_child(self) -> None:
         """Reset after a fork: a change under way belongs to the parent."""
         self.lock = threading.RLock()
         self.under_way = []
+
+    def now(self) -> float:
+        """The time of a change, in POSIX seconds: later than that of each change before."""
+        self._last = max(time.time(), self._last + 1e-6)
+        return self._last
 
     def run(self, key: Key, change: Callable[[], T]) -> T:
         """Run a change.
@@ -157,13 +164,14 @@ class MemoryBackend(BlockingBackend):
     def _write(self, key: Key, data: bytes, when: WriteWhen, origin: NewOrigin | None) -> ETag:
         self._refuse_taken(key)
         require(key, self._state(key), when)
-        file = self._put(key, data, origin() if origin else None)
+        file = self._put(key, data, origin)
         return content_etag(data) if len(data) <= self.max_bytes else _partial_etag(file)
 
-    def _put(self, key: Key, data: bytes, origin: str | None) -> Any:
-        path = self._path(key)
+    def _put(self, key: Key, data: bytes, origin: NewOrigin | None) -> Any:
+        path, now = self._path(key), self._changes.now()
         file = MemoryFile(self._fs, path, data)
-        setattr(file, _ORIGIN, origin)
+        file.modified = datetime.fromtimestamp(now, tz=UTC)
+        setattr(file, _ORIGIN, origin(now) if origin else None)
         self._fs.store[path] = file
         return file
 
@@ -183,15 +191,14 @@ class MemoryBackend(BlockingBackend):
         self._refuse_taken(key)
         file = self._fs.store.get(self._path(key))
         if file is None:
-            made = origin() if origin else None
-            self._put(key, data, made)
-            return Appended(len(data), origin=made)
+            made = self._put(key, data, origin)
+            return Appended(len(data), origin=getattr(made, _ORIGIN))
         if file.size and separator:
             file.seek(-min(file.size, len(separator)), 2)
             data = data if file.read() == separator else separator + data
         file.seek(0, 2)
         file.write(data)
-        file.modified = datetime.now(tz=UTC)
+        file.modified = datetime.fromtimestamp(self._changes.now(), tz=UTC)
         return Appended(file.size, origin=getattr(file, _ORIGIN, None))
 
     def delete(self, key: Key, when: ReadWhen = ANY) -> None:

@@ -91,7 +91,7 @@ def seed_versions(url: str) -> None:
         new = made(*facts)
         return new if new.number else replace(new, id=FIRST)
 
-    kept = patch.object(origin.Origin, "of_another_file", lambda self: self)
+    kept = patch.object(origin.Origin, "of_another_state", lambda self, _: self)
     with patch.object(origin, "_made", numbered), kept, AgentMemoryService(url, versions=VersionLimits()) as service:
         for agent in ("ann", "default"):
             service.write_memory_file(agent, "kept.md", f"of {agent}")

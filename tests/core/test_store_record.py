@@ -119,7 +119,7 @@ def test_features_are_added_and_stay_and_the_id_stays(root: Root) -> None:
     AgentMemory.open(backend).versions.set_limits(None)
     after = facts(backend)
     assert (after["id"], after["features"]) == (found["id"], found["features"])
-    assert after["versions"] == {"secret": found["versions"]["secret"], "limits": None}
+    assert after["versions"] == {"limits": None}
 
 
 def test_of_racing_creators_all_find_one_record(root: Root) -> None:
@@ -182,7 +182,7 @@ def test_fields_that_this_release_does_not_know_are_kept() -> None:
     assert memory.versions.limits() == VersionLimits()
     memory.once("k2").write("a.md", "two")
     memory.versions.set_limits(None)
-    assert facts(backend)["versions"] == {"secret": found["versions"]["secret"], "limits": None, "newer": 5}
+    assert facts(backend)["versions"] == {"limits": None, "newer": 5}
 
 
 # The release before
@@ -382,11 +382,9 @@ WRONG: list[dict[str, object]] = [
     {"features": [""]}, {"features": ["a" * 41]}, {"features": ["a"] * 101}, {"features": ["x\n"]},
     {"least_release": 1}, {"least_release": "new"}, {"least_release": "1."}, {"least_release": None},
     {"least_release": "9" * 10}, {"least_release": "1.1.1.1.1"}, {"least_release": "1\n"},
-    {"versions": 1}, {"versions": []}, {"versions": {}}, {"versions": {"secret": "ab", "limits": None}},
-    {"versions": {"secret": "0" * 64, "limits": {"keep": 0}}}, {"versions": {"secret": 1, "limits": None}},
-    {"versions": {"secret": "0" * 64, "limits": {"keep": "1"}}},
-    {"versions": {"secret": "0" * 64, "limits": [1]}}, {"versions": {"secret": "0" * 64, "limits": {"keep": 1}}},
-    {"features": ["versions"]}, {"versions": {"secret": "0" * 62, "limits": None}}, {"padding": "x" * (64 << 10)},
+    {"versions": 1}, {"versions": []}, {"versions": {}}, {"versions": {"limits": {"keep": 0}}},
+    {"versions": {"limits": {"keep": "1"}}}, {"versions": {"limits": [1]}}, {"versions": {"limits": {"keep": 1}}},
+    {"features": ["versions"]}, {"padding": "x" * (64 << 10)},
 ]  # fmt: skip
 DAMAGED = [
     b"", b"null", b"[]", b"{}", b"7", b"\xff", b"[" * 100_000, b'{"format": 1}', GOOD[:-9],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from agent_memory import AgentMemory
+from agent_memory import AgentMemory, ReadError
 from tests.faults.operations import NEW, OLD, OTHER, RECORD, Operation
 
 OLDEST = "the oldest line\n" * 500
@@ -25,8 +25,11 @@ def _written(**texts: tuple[str, ...]) -> Callable[[AgentMemory], None]:
 
 
 def _first(memory: AgentMemory) -> str:
-    """The id of the first version of ``a.md``."""
-    return memory.versions.list("a.md")[-1].id
+    """The id of the first version of ``a.md``; raises `ReadError` if its record cannot be read, so is not listed."""
+    for each in memory.versions.list("a.md"):
+        if not each.number:
+            return each.id
+    raise ReadError("the first version is not listed")
 
 
 VERSIONED = {

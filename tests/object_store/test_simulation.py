@@ -15,11 +15,11 @@ import pytest
 from agent_memory.backend import ANY
 from agent_memory.core import flows, idempotency, receipts, tree, tree_flows
 from agent_memory.core.flows import Effect
-from agent_memory.core.versions import history, states
+from agent_memory.core.versions import find, order
 from agent_memory.core.versions.archive import Archive
+from agent_memory.core.versions.keep import VersionedStore
 from agent_memory.core.versions.origin import Origin
 from agent_memory.core.versions.record import Record
-from agent_memory.core.versions.store import VersionedStore
 from agent_memory.errors import AgentMemoryError
 from agent_memory.object_store.conditional_write import Write
 from agent_memory.object_store.late_requests import FormerName, LateRequests
@@ -322,13 +322,13 @@ async def the_record_is_written_after_the_change(self: Any, file: Any, successor
 async def a_write_does_not_read_what_it_replaces(self: Any, key: Any, data: bytes, when: Any = ANY) -> Any:
     if key.is_internal or when is not ANY:
         return await _write(self, key, data, when)
-    return await self._call(self._inner.write, key, data, when, self._first_origin(data))
+    return await self._call(self._inner.write, key, data, when, self._first_origin(len(data), data))
 
 
 _write = VersionedStore.write
 
 
-def every_record_is_a_version(records: Any, current: Any) -> Any:  # noqa: ARG001
+async def every_record_is_a_version(records: Any, *_: Any) -> Any:
     return list(records)
 
 
@@ -352,8 +352,8 @@ VERSION_DEFECTS: list[Planted] = [
     (Archive, "keep_then", the_record_is_written_after_the_change),
     (VersionedStore, "write", a_write_does_not_read_what_it_replaces),
     (VersionedStore, "_delete", a_delete_keeps_nothing),
-    (history, "one_per_state", every_record_is_a_version),
-    (states, "rank", the_operation_that_ended_a_state_is_the_first_one_found),
+    (find, "shown", every_record_is_a_version),
+    (order, "rank", the_operation_that_ended_a_state_is_the_first_one_found),
     (Record, "of", staticmethod(a_record_has_the_length_of_the_state_as_it_was_made)),
     (Origin, "next", the_number_of_a_state_is_its_time),
 ]

@@ -14,8 +14,8 @@ from agent_memory.backend._deadline import deadline_scope
 from agent_memory.backend.helpers import Deadline
 from agent_memory.core import flows, tree_flows
 from agent_memory.core.precondition import SHA256
+from agent_memory.core.versions.keep import VersionedStore
 from agent_memory.core.versions.origin import MadeBy
-from agent_memory.core.versions.store import VersionedStore
 from agent_memory.errors import AgentMemoryError, OutcomeUnknownError
 from agent_memory.key import Key
 from agent_memory.object_store import ObjectStoreBackend, Writer
@@ -26,7 +26,6 @@ from tests.simulation.schedule import SECONDS, Failure, Schedule, SimulatedRun
 _NAMES: Final = tuple(Key.tree().join(name) for name in ("a.md", "b.md", "c.md"))
 _MOVES: Final = ("rename", "rename", "rename", "copy")
 """The first move may also be "again": delete the content, and create it again by the same process."""
-_SECRET: Final = "5e" * 32
 _AFTERWARDS: Final = 300.0
 _LATER: Final = 1000.0
 """So long that no earlier request may still arrive."""
@@ -149,7 +148,7 @@ class _Mover:
     def _store(self, kind: str, backend: Backend, time: float) -> tuple[Backend, Any]:
         if not self.keeps_versions:
             return backend, self.run_
-        store = VersionedStore(backend, self.run_, None, _SECRET, MadeBy(kind, self.name, None, time))
+        store = VersionedStore(backend, self.run_, None, MadeBy(kind, self.name, None, time))
         return store, store.run
 
     def _operation(self, kind: str, store: Backend, run: Any, target: Key | None) -> Awaitable[object]:

@@ -64,4 +64,4 @@ def _is_long_file(path: Path) -> bool:
 
 
 def _is_long(marks: Iterable[object]) -> bool:
-    return any(getattr(mark, "name", "") == "long" for mark in marks)
+    return any(getattr(mark, "name", "") == "long" for mark in (marks if isinstance(marks, list | tuple) else [marks]))

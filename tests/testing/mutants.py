@@ -553,7 +553,7 @@ class OriginThatStays(_Mutant):
 
     def write(self, key: Key, data: bytes, when: WriteWhen = ANY, origin: NewOrigin | None = None) -> ETag:
         if origin is None and self.content(key) is not None and (old := super().read(key).origin):
-            return super().write(key, data, when, lambda: old)
+            return super().write(key, data, when, lambda _: old)
         return super().write(key, data, when, origin)
 
 
@@ -572,7 +572,7 @@ class AppendThatReplacesTheOrigin(_Mutant):
         self, key: Key, data: bytes, *, separator: bytes = b"", when: AppendWhen = ANY, origin: NewOrigin | None = None
     ) -> Appended:
         appended = super().append(key, data, separator=separator, when=when, origin=origin)
-        self.write(key, MemoryBackend.read(self, key).data, origin=lambda: "another")
+        self.write(key, MemoryBackend.read(self, key).data, origin=lambda _: "another")
         return appended
 
 

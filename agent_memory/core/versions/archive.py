@@ -1,8 +1,8 @@
-"""`Archive`: the records that one operation writes: of the states that it ends, and of its renames."""
+"""`Archive`: the records that one operation writes: of the states that it ends, and the marks of its renames."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TypeVar
 
@@ -11,7 +11,7 @@ from agent_memory.backend._deadline import renewed_deadline
 from agent_memory.core import part_flows
 from agent_memory.core.internal_trees import about_callers_file
 from agent_memory.core.versions.origin import MadeBy, Origin
-from agent_memory.core.versions.record import Link, Record, records_of_file
+from agent_memory.core.versions.record import Mark, Name, Record, mark_name, records_of
 from agent_memory.core.versions.states import CurrentFile
 from agent_memory.errors import AgentMemoryError, ConflictError, OutcomeUnknownError
 from agent_memory.key import Key
@@ -27,17 +27,15 @@ class Archive:
         store: the storage.
         run: runs its primitives.
         agent: the agent whose files are changed.
-        secret: keys the digests of paths.
         by: the operation.
     """
 
-    def __init__(self, store: Backend, run: Run, agent: str | None, secret: str, by: MadeBy) -> None:
+    def __init__(self, store: Backend, run: Run, agent: str | None, by: MadeBy) -> None:
         self._store = store
         self._run = run
         self._agent = agent
-        self._secret = secret
         self._by = by
-        self._links: dict[Key, Key] = {}
+        self._marks: dict[Key, Key] = {}
         self._unused: list[Key] = []
 
     async def keep_then(self, file: CurrentFile, successor: Origin | None, change: Callable[[], Awaitable[T]]) -> T:
@@ -50,7 +48,7 @@ class Archive:
         """
         path, size = file.key.path, file.snapshot.size
         record = Record.of(path, file.origin, size, self._by, successor)
-        name = records_of_file(self._agent, self._secret, path).join(record.name)
+        name = self._place_of(record.new_name(self._agent))
         with about_callers_file(path, "the current content cannot be kept as a version"):
             if file.is_whole:
                 await self._run.call(self._store.write, name, file.snapshot.data + record.trailer(), ABSENT)
@@ -65,38 +63,42 @@ class Archive:
                 await self._run.call(self._store.delete, name)
             raise
 
-    async def write_link(
-        self, source: Key, target: Key, history: str | None, before: Origin | None = None, after: Origin | None = None
+    def _place_of(self, name: Name) -> Key:
+        return records_of(self._agent).join(f"{name.history}/{name}")
+
+    async def write_mark(
+        self, source: Key, target: Key, origin: Origin | None, files: Sequence[tuple[str, str]] = ()
     ) -> None:
-        """Write the record of a rename; ``history`` is None for a directory, the origins are those of a copy."""
-        ids = (before.id if before else None, after.id if after else None)
-        link = Link(source.path, target.path, self._by.shortened(), history, *ids)
-        name = records_of_file(self._agent, self._secret, target.path).join(link.name)
+        """Write the mark of a rename: of a file with an origin, or of a directory with files that have one."""
+        if not (origin.id if origin else files):
+            return
+        mark = Mark(source.path, target.path, self._by.shortened(), files)
+        name = self._place_of(mark_name(self._agent, target.path, self._by, origin))
         with about_callers_file(source.path, "the rename cannot be recorded"):
-            await self._run.call(self._store.write, name, link.to_bytes(), ABSENT)
-        self._links[target] = name
+            await self._run.call(self._store.write, name, mark.to_bytes(), ABSENT)
+        self._marks[target] = name
         self._unused.append(name)
 
     @contextmanager
-    def using_link(self, target: Key) -> Iterator[None]:
-        """Keep the record of a rename to a name if the block gives a file this name, or may have done so."""
+    def using_mark(self, target: Key) -> Iterator[None]:
+        """Keep the mark of a rename to a name if the block gives a file this name, or may have done so."""
         try:
             yield
         except OutcomeUnknownError:
-            self._use_link(target)
+            self._use_mark(target)
             raise
-        self._use_link(target)
+        self._use_mark(target)
 
-    def _use_link(self, target: Key) -> None:
-        self._unused = [name for name in self._unused if name != self._links.get(target)]
+    def _use_mark(self, target: Key) -> None:
+        self._unused = [name for name in self._unused if name != self._marks.get(target)]
 
-    def withdraw_link(self, target: Key) -> None:
-        """Do not keep the record of a rename to a name after all: no file has the name any more."""
-        if target in self._links:
-            self._unused.append(self._links[target])
+    def withdraw_mark(self, target: Key) -> None:
+        """Do not keep the mark of a rename to a name after all: no file has the name any more."""
+        if target in self._marks:
+            self._unused.append(self._marks[target])
 
-    async def delete_unused_links(self) -> None:
-        """Delete the records of the renames that were refused."""
+    async def delete_unused_marks(self) -> None:
+        """Delete the marks of the renames that were refused."""
         for name in self._unused:
             with suppress(AgentMemoryError):
                 await self._run.call(self._store.delete, name)

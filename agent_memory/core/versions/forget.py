@@ -1,104 +1,213 @@
-"""Erases the earlier versions of a file, or of all files of a directory, under all names that the files had."""
+"""`Forgetting`: finds and erases the earlier versions of a file, or of the files of a directory.
+
+No setting, key or clock decides what is erased, and nothing is written. A call that was interrupted is completed by a
+repetition, because what it uses to find the records goes last: of each history the older records first, then the newest
+one, then the marks, and after all of them the file itself.
+"""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
 
 from agent_memory.backend import Backend
 from agent_memory.backend._deadline import renewed_deadline
 from agent_memory.core import tree_flows
-from agent_memory.core.versions.history import Histories
-from agent_memory.core.versions.record import Link, Name, Record, is_link
+from agent_memory.core.versions.find import Histories, ListedRecord
+from agent_memory.core.versions.record import OF_DIRECTORIES
 from agent_memory.core.versions.states import current_file
+from agent_memory.errors import WriteError
 from agent_memory.key import Key, is_at_or_below
 from agent_memory.runtime.run import Run
 
+_MOST_LISTINGS: Final = 10
 
-class ForgetPlan(NamedTuple):
-    """The records to erase with a file, or with the files of a directory.
+
+class Forgotten(NamedTuple):
+    """The earlier versions that a `forget` erases: their number, and how many of them are under which other names."""
+
+    versions: int = 0
+    other_names: tuple[tuple[str, int], ...] = ()
+
+    def __add__(self, other: object) -> Forgotten:
+        assert isinstance(other, Forgotten)  # noqa: S101 - of this module only
+        names = Counter(dict(self.other_names)) + Counter(dict(other.other_names))
+        return Forgotten(self.versions + other.versions, tuple(sorted(names.items())))
+
+
+class Forgetting:
+    """The erasing of the earlier versions of one file, or of the files of one directory.
+
+    Args:
+        store: the storage, not a `VersionedStore`.
+        run: runs its primitives.
+        histories: the records.
+        key: the file or directory.
 
     Attributes:
-        path: the file or the directory.
-        histories: the histories of the files, of current and of deleted ones.
-        others: the names of the records of other histories.
+        files: the number of current files; known after `plan`.
     """
 
-    path: str
-    histories: set[str]
-    others: set[str]
+    def __init__(self, store: Backend, run: Run, histories: Histories, key: Key) -> None:
+        self._store = store
+        self._run = run
+        self._histories = histories
+        self._key = key
+        self._paths: dict[str, str | None] = {}
+        """The path of each digest that was looked up; None if no record of it can be read."""
+        self._meant: set[str] = set()
+        """The histories that are erased as a whole."""
+        self._planned: list[ListedRecord] | None = None
+        self._is_file = False
+        self.files = 0
 
+    async def plan(self) -> Forgotten:
+        """Find what is to be erased, before anything is.
 
-async def plan_forget(store: Backend, run: Run, histories: Histories, path: str) -> ForgetPlan:
-    """Find the histories of the files whose last name is at or below a path, before the files are erased.
+        Raises:
+            FileOperationError: the storage fails to read a record that may be of one of these files.
+        """
+        history = await self._current_history(self._key)
+        self._is_file = history is not None
+        files = () if self._is_file else (await tree_flows.list_all(self._store, self._run, self._key)).entries
+        keys = [entry.key for entry in files]
+        self.files = 1 if self._is_file else len(keys)
+        found = [history, *await self._run.map(self._current_history, keys, tree_flows.AT_ONCE)]
+        self._meant |= {history for history in found if history}
+        self._paths |= {self._histories.place(key.path): key.path for key in (self._key, *keys)}
+        self._planned = await self._selected()
+        return self._counted(self._planned)
 
-    Raises:
-        FileOperationError: the storage fails to read a record that may be of one of these files. Unreadable records of
-            other files are no error if ``path`` is a current file.
-    """
-    keys = [entry.key for entry in await histories.entries()]
-    links = await histories.read_links(of_renames := [key for key in keys if is_link(key.name)])
-    histories.require_read(of_renames)
-    records = [each.record for each in await histories.read([key for key in keys if not is_link(key.name)])]
-    names, last = _names(records, links)
-    if (others := histories.unreadable_of_others(last)) and not await current_file(store, run, histories.key(path)):
-        histories.require_read(others)
-    candidates = {history for history, name in last.items() if is_at_or_below(name, path)}
+    async def erase(self) -> Forgotten:
+        """Erase the records of the plan, or those of new listings until one shows none.
 
-    async def lives_elsewhere(history: str) -> str | None:
-        """Return the history if a file elsewhere has it, because a recorded rename was not made."""
-        for name in names[history]:
-            if not is_at_or_below(name, path):
-                with renewed_deadline(run.now()):
-                    found = await current_file(store, run, histories.key(name))
-                if found and found.origin.id and found.origin.history == history:
-                    return history
+        Raises:
+            WriteError: other writers add records as fast as they are erased, or the storage still lists an erased one.
+            PartialOperationError: a record could not be erased, and others were.
+        """
+        done = Forgotten()
+        erased = 0
+
+        async def one(each: ListedRecord) -> None:
+            nonlocal erased
+            with renewed_deadline(self._run.now()):
+                erased += (await tree_flows.forget(self._store, self._run, each.key)).files or 0
+
+        with tree_flows.reported_as_partial(self._key, lambda: bool(erased)):
+            for _ in range(_MOST_LISTINGS):
+                is_planned, selected = self._planned is not None, self._planned
+                selected, self._planned = await self._selected() if selected is None else selected, None
+                done += self._counted(selected)
+                for phase in self._phases(selected):
+                    await self._run.map(one, phase, tree_flows.AT_ONCE)
+                if is_planned or not selected:
+                    return done
+            raise WriteError("the storage still lists versions that it said it had erased", path=self._key.path)
+
+    async def _current_history(self, key: Key) -> str | None:
+        with renewed_deadline(self._run.now()):
+            found = await current_file(self._store, self._run, key)
+        return found.origin.history if found else None
+
+    async def _selected(self) -> list[ListedRecord]:
+        """The records to erase, and the marks, in a new listing."""
+        listed = await self._histories.names()
+        if not self._key.path:
+            return listed
+        if not self._is_file:
+            await self._look_up_paths(listed)
+            self._histories.require_read(each.key for each in listed if self._paths[each.name.path] is None)
+        for history, newest in _newest(listed).items():
+            if any(self._is_meant(each.name.path) for each in newest):
+                self._meant.add(history)
+        self._meant |= await self._marked(listed)
+        found = [each for each in listed if each.name.history in self._meant or self._is_meant(each.name.path)]
+        await self._look_up_paths(found)
+        return found
+
+    def _is_meant(self, place: str) -> bool:
+        """Whether a digest is that of a path to forget."""
+        path = self._paths.get(place)
+        return path is not None and is_at_or_below(path, self._key.path)
+
+    async def _look_up_paths(self, listed: Iterable[ListedRecord]) -> None:
+        """Read one record of each path that is not known yet: of a directory, the digest does not tell the files."""
+        unknown = defaultdict[str, list[ListedRecord]](list)
+        for each in listed:
+            if each.name.path not in self._paths:
+                unknown[each.name.path].append(each)
+        found = await self._run.map(self._path_of, list(unknown.values()), tree_flows.AT_ONCE)
+        self._paths |= dict(zip(unknown, found, strict=True))
+
+    async def _path_of(self, those: list[ListedRecord]) -> str | None:
+        for each in those:
+            if each.name.kind == "m":
+                if mark := await self._histories.read_mark(each):
+                    return mark.target
+            elif stored := await self._histories.read([each]):
+                return stored[0].record.path
         return None
 
-    elsewhere = await run.map(lives_elsewhere, list(candidates), tree_flows.AT_ONCE)
-    meant = candidates - set(filter(None, elsewhere))
-    return ForgetPlan(path, meant, {record.path for record in records if record.history not in meant})
+    async def _marked(self, listed: Iterable[ListedRecord]) -> set[str]:
+        """The histories that a mark leads to a path to forget, if no file with another name has them."""
+        listed = list(listed)
+        marks = [each for each in listed if each.name.kind == "m"]
+        renamed: dict[str, set[str]] = defaultdict(set)
+        led: set[str] = set()
+        for each in marks:
+            if each.name.history == OF_DIRECTORIES:
+                mark = await self._histories.read_mark(each)
+                for history, place in mark.files if mark else ():
+                    led |= {history} if self._is_meant(place) else set()
+            elif self._is_meant(each.name.path):
+                led.add(each.name.history)
+        led -= self._meant
+        for each in marks:
+            if each.name.history in led and (mark := await self._histories.read_mark(each)):
+                renamed[each.name.history] |= {mark.source, mark.target}
+        for each in listed:
+            if each.name.history in led and (path := self._paths.get(each.name.path)):
+                renamed[each.name.history].add(path)
+        self._histories.require_read(each.key for each in marks)
+        return {history for history in led if not await self._lives_elsewhere(history, renamed[history])}
+
+    async def _lives_elsewhere(self, history: str, paths: Iterable[str]) -> bool:
+        for path in paths:
+            is_other = not is_at_or_below(path, self._key.path)
+            if is_other and await self._current_history(self._histories.key(path)) == history:
+                return True
+        return False
+
+    def _phases(self, selected: list[ListedRecord]) -> Iterator[list[ListedRecord]]:
+        """The records in the order in which they are erased."""
+        newest = {each.key for those in _newest(selected).values() for each in those}
+        marks = [each for each in selected if each.name.kind == "m"]
+        last = [each for each in selected if each.key in newest]
+        yield [each for each in selected if each.key not in newest and each.name.kind != "m"]
+        yield [each for each in last if not self._is_meant(each.name.path)]
+        yield [each for each in last if self._is_meant(each.name.path)]
+        yield marks
+
+    def _counted(self, selected: Iterable[ListedRecord]) -> Forgotten:
+        versions = [each for each in selected if each.name.kind != "m"]
+        if not self._key.path:
+            return Forgotten(len(versions))
+        others = Counter(
+            self._paths.get(each.name.path) or "?" for each in versions if not self._is_meant(each.name.path)
+        )
+        return Forgotten(len(versions), tuple(sorted(others.items())))
 
 
-async def forget_records(store: Backend, run: Run, histories: Histories, plan: ForgetPlan) -> None:
-    """Erase all records of histories, the records that other files left under the same names, and the renames.
-
-    The record of a rename stays while a history that stays needs it: a file that was moved away keeps its history.
-    """
-    path = plan.path
-
-    async def is_meant(key: Key) -> bool:
-        if is_link(key.name):
-            link = next(iter(await histories.read_links([key])), None)
-            histories.require_read([key])
-            if link is None or link.history:
-                return link is None or link.history in plan.histories
-            is_needed = any(is_at_or_below(name, link.source) for name in plan.others)
-            return is_at_or_below(link.target, path) and not is_needed
-        if (name := Name.parse(key.name)) and name.history in plan.histories:
-            return True
-        stored = next(iter(await histories.read([key])), None)
-        return is_at_or_below(stored.record.path, path) if stored else histories.is_left_out(key, path)
-
-    await tree_flows.forget_each(store, run, histories.directory, is_meant)
-
-
-def _names(records: Iterable[Record], links: Iterable[Link]) -> tuple[dict[str, set[str]], dict[str, str]]:
-    """All names of each history, and the last one; a file that was deleted gets no other name."""
-    names: dict[str, set[str]] = defaultdict(set)
-    newest: dict[str, Record] = {}
-    for record in records:
-        names[record.history].add(record.path)
-        if record.history not in newest or record.number > newest[record.history].number:
-            newest[record.history] = record
-    last = {history: record.path for history, record in newest.items()}
-    for link in sorted(links, key=lambda link: link.by.time):
-        for history in list(last) if link.history is None else [link.history]:
-            ended = newest.get(history)
-            name = last.setdefault(history, link.source)
-            is_moved = is_at_or_below(name, link.source) if link.history is None else name == link.source
-            if is_moved and not (ended and (ended.next is None or link.by.time < ended.ended_by.time)):
-                last[history] = link.target + name[len(link.source) :]
-            names[history] |= {last[history]} if link.history is None else {link.source, link.target}
-    return names, last
+def _newest(listed: Iterable[ListedRecord]) -> dict[str, list[ListedRecord]]:
+    """The records of the last state of each history; several if a copy of the file went on for itself."""
+    found: dict[str, list[ListedRecord]] = {}
+    for each in listed:
+        if each.name.kind == "m":
+            continue
+        others = found.get(each.name.history)
+        if not others or each.name.number > others[0].name.number:
+            found[each.name.history] = [each]
+        elif each.name.number == others[0].name.number:
+            others.append(each)
+    return found

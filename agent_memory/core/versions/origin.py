@@ -6,7 +6,6 @@ import hashlib
 import hmac
 import json
 import secrets
-import time
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -21,7 +20,7 @@ _MOST_TEXT: Final = 200
 _DIGEST_OF_TEXT: Final = 16
 _FIELDS: Final = 12
 ID = hexadecimal(16)
-HISTORY = hexadecimal(21)
+HISTORY = hexadecimal(24)
 
 _FACTS: Final = 4
 """The number of facts of an operation."""
@@ -35,7 +34,7 @@ class MadeBy:
         operation: its kind.
         actor: the actor that it was called for; None if unknown.
         tool_call_id: the tool call that it was part of; None if unknown.
-        time: its start, in POSIX seconds by the caller's clock.
+        time: when the storage made the change, in POSIX seconds by the storage's clock.
     """
 
     operation: str
@@ -62,7 +61,7 @@ class MadeBy:
 
 
 def made_by(operation: Operation) -> MadeBy:
-    """The facts of a running operation."""
+    """The facts of a running operation; its time is the caller's, until the storage makes the change."""
     return MadeBy(operation.kind, operation.actor, operation.tool_call_id, operation.time)
 
 
@@ -70,11 +69,12 @@ def made_by(operation: Operation) -> MadeBy:
 class Origin:
     """The origin of one state of a file. Digests and salt are hexadecimal.
 
-    An append makes no new state, so the origin describes the state before the appends to it.
+    An append makes no new state, so the origin describes the state before the appends to it. A copy of a file that
+    copies its metadata too, by any tool, has the same origin: one state has two names, and each goes on for itself.
 
     Attributes:
         id: random, new for each state.
-        history: the file's history, which begins when the file is created. Histories of one name sort newest first.
+        history: the file's history, which begins when the file is created; random.
         number: the number of changes since the history began.
         previous: the id of the replaced state; None for the first one.
         by: the operation that made the state; None if it was made without this package, or before versions were kept.
@@ -95,7 +95,7 @@ class Origin:
     @staticmethod
     def first(by: MadeBy | None, size: int, data: bytes | None) -> Origin:
         """Return the origin of a file that is created, or of a state without one."""
-        return _made(_new_history(), 0, None, by, size, data)
+        return _made(secrets.token_hex(12), 0, None, by, size, data)
 
     @staticmethod
     def unknown(size: int) -> Origin:
@@ -106,13 +106,17 @@ class Origin:
         """Return the origin of the state that replaces this one."""
         return _made(self.history, self.number + 1, self.id, by, size, data)
 
-    def of_another_file(self) -> Origin:
-        """Return the origin of another file that is created with the same content."""
-        return replace(self, id=secrets.token_hex(8), history=_new_history())
+    def changed_by_another_program(self, size: int, content: bytes) -> Origin:
+        """Return the origin of a state that another program made from this one; the same each time it is asked.
 
-    def copied(self) -> Origin:
-        """Return the origin of the same state under another name: while both names exist, each may be changed."""
-        return replace(self, id=secrets.token_hex(8))
+        ``content`` is its content, or a text that only this state has.
+        """
+        id_ = _digest(self.salt, content)[:16]
+        return Origin(id_, self.history, self.number + 1, self.id, None, size, "", None)
+
+    def of_another_state(self, begins: bool) -> Origin:
+        """Return it with another id, for another request; with ``begins`` also with another history."""
+        return replace(self, id=secrets.token_hex(8), history=secrets.token_hex(12) if begins else self.history)
 
     def is_of(self, data: bytes) -> bool:
         """Whether the content begins with the content that this origin was made for."""
@@ -120,9 +124,9 @@ class Origin:
             return False
         return self.digest is None or hmac.compare_digest(self.digest, _digest(self.salt, data[: self.size]))
 
-    def to_text(self) -> str:
-        """The stored form: a list in JSON, in ASCII without spaces."""
-        by = self.by.facts if self.by else (None,) * _FACTS
+    def at(self, time: float) -> str:
+        """The stored form of the origin of a state that the storage makes now: a list in JSON, in ASCII, no spaces."""
+        by = replace(self.by, time=round(time, 6)).facts if self.by else (None,) * _FACTS
         fields = [1, self.id, self.history, self.number, self.previous, *by, self.size, self.salt, self.digest]
         return _ascii(fields)
 
@@ -143,11 +147,6 @@ class Origin:
             )  # fmt: skip
         except ValueError:
             return None
-
-
-def _new_history() -> str:
-    milliseconds = 10**13 - 1 - int(time.time() * 1000)
-    return f"{milliseconds:013d}{secrets.token_hex(4)}"
 
 
 def _made(history: str, number: int, previous: str | None, by: MadeBy | None, size: int, data: bytes | None) -> Origin:

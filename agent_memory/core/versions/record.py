@@ -1,62 +1,115 @@
 """`Record`: an earlier state of a file with its content, as one file below ``.agent-memory/versions``.
 
 The content comes first, so that a storage can copy it from the current file without a transfer. The facts follow: a
-line of JSON, and a line with its length. The name has a fixed length and sorts newest first. It contains the history,
-the state's number and id, but not the path: records lie in a directory whose name is a keyed digest of the path.
+line of JSON, and a line with its length. Records lie in the directory of their history. A name has a fixed length and
+sorts newest first; it tells the state, a digest of the file's path, digests of who ended the state, and the kind.
 """
 
 from __future__ import annotations
 
-import hmac
+import hashlib
 import json
 import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from agent_memory.core.internal_trees import internal_tree
-from agent_memory.core.stored_facts import count, fields_of, optional, path, text
-from agent_memory.core.versions.origin import HISTORY, ID, MadeBy, Origin
+from agent_memory.core.stored_facts import count, fields_of, hexadecimal, optional, path, text
+from agent_memory.core.versions.origin import HISTORY, ID, MadeBy, Origin, short
 from agent_memory.errors import ReadError
 from agent_memory.key import Key
 
 DIRECTORY: Final = "versions"
+OF_DIRECTORIES: Final = "0" * 24
+"""In the place of a history: the marks of renamed directories."""
+_NO_STATE: Final = "0" * 16
 _MOST_CHANGES: Final = 10**10 - 1
 MOST_REASON: Final = 500
 """The maximum characters of the reason of a redaction."""
 _LENGTH_LINE: Final = 9
 MOST_FACTS: Final = 1 << 16
-"""The maximum bytes of the facts of a record or a link."""
+"""The maximum bytes of the facts of a record."""
 NONCE_LENGTH: Final = 8
-_NAME: Final = re.compile(rf"([0-9a-f]{{21}})-([0-9]{{10}})-([0-9a-f]{{16}})-([0-9a-f]{{{NONCE_LENGTH}}})")
-_LINK: Final = "link-"
+WHO_LENGTH: Final = 8
+_NAME: Final = re.compile(
+    r"([0-9]{10})-([0-9a-f]{16})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{16})-([0-9a-f]{8})([rdtm])([an])"
+)
+_PLACE: Final = hexadecimal(32)
+_HISTORY: Final = re.compile(r"[0-9a-f]{24}")
 LAST_BYTES: Final = 4096
 """This many bytes at the end of a record contain its facts, unless a path is very long."""
 
+Kind: TypeAlias = Literal["r", "d", "t", "m"]
+"""Replaced, deleted, a tombstone, the mark of a rename."""
+
 
 class Name(NamedTuple):
-    """The parts of a record's name."""
+    """The name of a record.
+
+    Attributes:
+        history: the history of its file; `OF_DIRECTORIES` for the mark of a renamed directory.
+        number: the number of the state, see `Origin.number`.
+        id: the id of the state.
+        path: the digest of the file's path; of a mark, of its new path.
+        made_by: the digests of the actor and of the tool call of the operation that made the state; see `who`.
+        ended_by: those of the operation that ended it, or renamed the file.
+        nonce: random.
+        kind: see `Kind`.
+        appended: "a" if something was appended to the state after it was made, else "n".
+    """
 
     history: str
     number: int
     id: str
+    path: str
+    made_by: str
+    ended_by: str
     nonce: str
+    kind: Kind
+    appended: str = "n"
+
+    @property
+    def version_id(self) -> str:
+        """The id of the version if its state has another content that is shown too."""
+        return self.id + self.nonce
 
     def is_of(self, version: str) -> bool:
-        """Whether the record belongs to a version; the id of a state's second content ends with the nonce."""
-        return version in (self.id, self.id + self.nonce)
+        """Whether the record belongs to a version."""
+        return self.kind != "m" and version in (self.id, self.version_id)
 
     def __str__(self) -> str:
-        return f"{self.history}-{_MOST_CHANGES - self.number:010d}-{self.id}-{self.nonce}"
+        number = _MOST_CHANGES - self.number
+        return (
+            f"{number:010d}-{self.id}-{self.path}-{self.made_by}-{self.ended_by}-{self.nonce}{self.kind}{self.appended}"
+        )
 
     @staticmethod
-    def parse(name: str) -> Name | None:
-        """Return the parts of a record's name; None for another name."""
-        if (found := _NAME.fullmatch(name)) is None:
+    def parse(key: Key) -> Name | None:
+        """Return the parts of a record's name; None for another file."""
+        history, _, name = key.path.rpartition("/")
+        found = _NAME.fullmatch(name)
+        if found is None or not _HISTORY.fullmatch(history):
             return None
-        return Name(found[1], _MOST_CHANGES - int(found[2]), found[3], found[4])
+        number, *rest = found.groups()
+        return Name(history, _MOST_CHANGES - int(number), *rest)  # type: ignore[arg-type]  # the kind is one of four
+
+
+def who(by: MadeBy | None) -> str:
+    """The digests of the actor and of the tool call of an operation, in the names of records."""
+    return digest_of(by.actor if by else None) + digest_of(by.tool_call_id if by else None)
+
+
+def digest_of(text: str | None) -> str:
+    """The digest of an actor or of a tool call; zeros for None."""
+    shortened = short(text)
+    return "0" * WHO_LENGTH if shortened is None else hashlib.sha256(shortened.encode()).hexdigest()[:WHO_LENGTH]
+
+
+def _nonce() -> str:
+    return secrets.token_hex(NONCE_LENGTH // 2)
 
 
 @dataclass(frozen=True)
@@ -70,7 +123,8 @@ class Record:
         previous: the id of the state before; None for the first one.
         made_by: the operation that made the state; None if it was made without this package, or before versions were
             kept.
-        ended_by: the operation that replaced or deleted the state.
+        ended_by: the operation that replaced or deleted the state. The stored time is the caller's claim; that of a
+            tombstone is the storage's.
         next: the id of the state that replaced it; None if it was deleted.
         path: the file, in the agent's tree.
         made_size: the content's size in bytes when the state was made, before the appends to it; 0 if it was redacted.
@@ -104,10 +158,12 @@ class Record:
         """Return the tombstone of this record: its facts without content; without ``by`` the redaction did not end."""
         return replace(self, made_size=0, size=0, redacted_by=by and by.shortened(), reason=reason)
 
-    @property
-    def name(self) -> str:
-        """A new name for this record."""
-        return str(Name(self.history, self.number, self.id, secrets.token_hex(NONCE_LENGTH // 2)))
+    def new_name(self, agent: str | None) -> Name:
+        """Return a new name for this record of an agent's file."""
+        kind: Kind = "t" if self.reason is not None else "r" if self.next else "d"
+        place, made_by, ended_by = digest_of_path(agent, self.path), who(self.made_by), who(self.ended_by)
+        appended = "a" if self.size > self.made_size else "n"
+        return Name(self.history, self.number, self.id, place, made_by, ended_by, _nonce(), kind, appended)
 
     def trailer(self) -> bytes:
         """The bytes that follow the content."""
@@ -125,7 +181,7 @@ class Record:
         return int(length) + 2 + _LENGTH_LINE
 
     @staticmethod
-    def parse(key: Key, data: bytes, size: int) -> Record:
+    def parse(key: Key, agent: str | None, data: bytes, size: int) -> Record:
         """Return the facts at the end of a record of ``size`` bytes, from at least as many of its last bytes.
 
         Raises:
@@ -138,17 +194,18 @@ class Record:
                 raise ValueError
             facts = {"redacted_by": None, "reason": None, **facts}
             record = Record(**{name: check(facts.pop(name)) for name, check in _CHECKS.items()}, **facts)
-            if not record._is_at(key, size - length):
+            if not record._is_at(key, agent, size - length):
                 raise ValueError
         except (ValueError, TypeError, KeyError):
             raise ReadError("the record of an earlier version is damaged", path=key.path) from None
         return record
 
-    def _is_at(self, key: Key, size: int) -> bool:
+    def _is_at(self, key: Key, agent: str | None, size: int) -> bool:
         """Whether it agrees with its name and with the size of its content."""
-        name = Name.parse(key.name)
-        is_named = name is not None and (name.history, name.number, name.id) == (self.history, self.number, self.id)
-        return is_named and size == self.size and self.made_size <= self.size
+        name = Name.parse(key)
+        if name is None or size != self.size or self.made_size > self.size:
+            return False
+        return name == self.new_name(agent)._replace(nonce=name.nonce)
 
 
 def _reason(value: object) -> str:
@@ -173,59 +230,46 @@ _CHECKS: Final[dict[str, Callable[[Any], Any]]] = {
 }
 
 
-class Link(NamedTuple):
-    """The record of a rename of a file or a directory, whose histories continue at the new name.
+class Mark(NamedTuple):
+    """The mark of a rename: it tells a person, and `forget`, of files whose origin is lost. Reading does not follow it.
 
-    It is written before the move. A process that ends in between leaves a link of a move that was not made.
+    It is written before the rename, and deleted if the rename is certainly refused.
 
     Attributes:
-        source: the earlier name.
+        source: the earlier name of the file or directory.
         target: the new name.
         by: the operation.
-        history: the history of the file; "" if it has none, None for a directory.
-        id_before: the id of the file's state before it was renamed by a copy, which gives it another id.
-        id_after: the id afterwards.
+        files: of a directory: the history of each of its files, and the digest of its new path.
     """
 
     source: str
     target: str
     by: MadeBy
-    history: str | None
-    id_before: str | None = None
-    id_after: str | None = None
-
-    @property
-    def name(self) -> str:
-        """A new name for this link; it sorts after all records."""
-        return f"{_LINK}{10**13 - 1 - int(self.by.time * 1000):013d}-{secrets.token_hex(4)}"
+    files: Sequence[tuple[str, str]] = ()
 
     def to_bytes(self) -> bytes:
         """The stored form: one line of JSON."""
         return json.dumps({"v": 1, **self._asdict(), "by": self.by.facts}).encode() + b"\n"
 
     @staticmethod
-    def parse(key: Key, data: bytes) -> Link:
-        """Return a stored link; raises `ReadError` if the file is none."""
+    def parse(key: Key, data: bytes) -> Mark:
+        """Return a stored mark; raises `ReadError` if the file is none."""
         try:
             facts = fields_of(data)
             if facts.pop("v") != 1:
                 raise ValueError
-            return Link(
-                path(facts.pop("source")), path(facts.pop("target")), MadeBy.of(facts.pop("by")),
-                optional(_history_or_none, facts.pop("history")),
-                optional(ID, facts.pop("id_before", None)), optional(ID, facts.pop("id_after", None)), **facts,
-            )  # fmt: skip
+            files = [(HISTORY(history), _PLACE(place)) for history, place in facts.pop("files")]
+            source, target, by = path(facts.pop("source")), path(facts.pop("target")), MadeBy.of(facts.pop("by"))
+            return Mark(source, target, by, files, **facts)
         except (ValueError, TypeError, KeyError):
-            raise ReadError("the record of a rename is damaged", path=key.path) from None
+            raise ReadError("the mark of a rename is damaged", path=key.path) from None
 
 
-def _history_or_none(value: object) -> str:
-    return "" if value == "" else HISTORY(value)
-
-
-def is_link(name: str) -> bool:
-    """Whether a name below a file's records is that of a link."""
-    return name.startswith(_LINK)
+def mark_name(agent: str | None, target: str, by: MadeBy, origin: Origin | None) -> Name:
+    """Return a new name for the mark of a rename; ``origin`` is None for a directory."""
+    history, number, id_ = (origin.history, origin.number, origin.id) if origin else (OF_DIRECTORIES, 0, _NO_STATE)
+    made_by = who(origin.by if origin else None)
+    return Name(history, number, id_, digest_of_path(agent, target), made_by, who(by), _nonce(), "m")
 
 
 def records_of(agent: str | None) -> Key:
@@ -233,6 +277,7 @@ def records_of(agent: str | None) -> Key:
     return internal_tree(DIRECTORY, agent)
 
 
-def records_of_file(agent: str | None, secret: str, path: str) -> Key:
-    """The tree of the records of one file."""
-    return internal_tree(DIRECTORY, agent, hmac.digest(bytes.fromhex(secret), path.encode(), "sha256").hex()[:32])
+def digest_of_path(agent: str | None, path: str) -> str:
+    """The digest of a file's path, in the names of its records."""
+    whole = ["" if agent is None else agent, path]
+    return hashlib.sha256("\0".join(whole).encode()).hexdigest()[:32]

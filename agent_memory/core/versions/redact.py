@@ -10,17 +10,18 @@ from agent_memory.backend import ABSENT, Backend
 from agent_memory.backend._deadline import renewed_deadline
 from agent_memory.core import tree_flows
 from agent_memory.core.flows import erases
-from agent_memory.core.versions.history import Histories
+from agent_memory.core.versions.find import Histories
+from agent_memory.core.versions.order import rank
 from agent_memory.core.versions.origin import MadeBy
-from agent_memory.core.versions.record import MOST_REASON, Name, is_link
-from agent_memory.core.versions.states import CurrentFile, FileVersion, StoredRecord, current_file, one_per_state, rank
+from agent_memory.core.versions.record import MOST_REASON, Mark, Record
+from agent_memory.core.versions.states import CurrentFile, FileVersion, StoredRecord
 from agent_memory.errors import (
     AgentMemoryFileNotFoundError,
     ConflictError,
     InvalidContentError,
     UnsupportedOperationError,
 )
-from agent_memory.key import Key, is_at_or_below
+from agent_memory.key import Key
 from agent_memory.runtime.run import Run
 
 ReadRange: TypeAlias = Callable[[int, int], Awaitable[bytes]]
@@ -33,16 +34,18 @@ class RedactResult:
     Attributes:
         path: the file.
         version: the id of the redacted version.
-        still_in: the other versions of the same file, and the current one, that contain the whole content; if the
-            content is over the size of one part (8 MiB, on S3 at least 5 MiB), only those that begin with it. Empty if
-            an earlier call erased the content.
+        still_in: the other versions of the same file and of its copies, and the current ones, that contain the whole
+            content; if the content is over the size of one part (8 MiB, on S3 at least 5 MiB), only those that begin
+            with it. Empty if an earlier call erased the content.
         versions_searched: as of `agent_memory.TreeResult`.
+        other_names: the other names under which the same state ended and was redacted too: those of copies.
     """
 
     path: str
     version: str
     still_in: tuple[FileVersion, ...]
     versions_searched: bool = True
+    other_names: tuple[str, ...] = ()
 
 
 def checked_reason(reason: object) -> str:
@@ -57,12 +60,14 @@ def checked_reason(reason: object) -> str:
 
 
 async def redact(
-    store: Backend, run: Run, histories: Histories, key: Key, version: str, by: MadeBy, reason: str
+    store: Backend, run: Run, histories: Histories, agent: str | None, key: Key, version: str, by: MadeBy, reason: str
 ) -> RedactResult:
-    """Erase all records of a version, under all names of its file, and the earlier states that the storage keeps.
+    """Erase all records of a version under its name, and the earlier states that the storage keeps of its file.
 
-    A record that the redaction began is written first, and becomes the tombstone when all else is erased. So a repeated
-    call finishes a redaction that did not end. After one that ended, it erases the records that were left.
+    A copy of the file has the same state: its records go too if the erased content begins with theirs; the others are
+    in `RedactResult.still_in`. Under each name a record that the redaction began is written first, and becomes the
+    tombstone when all else is erased. So a repeated call finishes a redaction that did not end. After one that ended,
+    it erases the records that were left.
 
     Raises:
         AgentMemoryFileNotFoundError: the file has no earlier version with this id.
@@ -70,100 +75,106 @@ async def redact(
         UnsupportedOperationError: the storage does not promise that it keeps nothing.
     """
     erase_earlier = _erase_earlier(store, key)
-    file = await _File.of_version(store, run, histories, key, version)
-    records = [each for each in file.records if version.startswith(each.record.id)]
-    if not records:  # another process has just erased them
-        raise AgentMemoryFileNotFoundError(f"no version {version!r}", path=key.path)
-    best = max(records, key=lambda each: rank(each, ()))
-    records += await _copies(histories, file, best)
+    file = await _File.of_version(run, histories, key, version)
+    place = histories.place(key.path)
+    mine = [each for each in file.same if each.name.path == place]
+    best = file.best
+    same = [*mine, *[each for each in file.same if each not in mine and await _is_beginning(histories, best, each)]]
     still_in: tuple[FileVersion, ...] = ()
-    tombstone = best.key
-    if not best.record.redacted_by:
-        if best.record.reason is None:
-            still_in = await _ContentSearch(store, run, histories, best).containing(
-                file, {each.record.id for each in records}
-            )
-        begun = best.record.redacted(None, reason)
-        tombstone = best.key.parent.join(begun.name)
-        await run.call(store.write, tombstone, begun.trailer(), ABSENT)
+    if best.record.reason is None:
+        still_in = await _ContentSearch(store, run, histories, best).containing(file, {each.key for each in same})
+    tombstones: dict[Key, Record] = {}
+    kept: set[Key] = set()
+    for those in _by_name(same, file.best):
+        true = max(those, key=lambda each: rank(each, ()))
+        if true.record.redacted_by:
+            kept.add(true.key)
+            continue
+        begun = true.record.redacted(None, reason)
+        name = histories.place_of(begun.new_name(agent))
+        await run.call(store.write, name, begun.trailer(), ABSENT)
+        tombstones[name] = true.record.redacted(by, reason)
     searched, erased = True, 0
     with tree_flows.reported_as_partial(key, lambda: bool(erased)):
-        for name in file.names:
+        for path in file.names:
             with renewed_deadline(run.now()):
-                count = await run.call(erase_earlier, histories.key(name))
+                count = await run.call(erase_earlier, histories.key(path))
             searched &= count is not None
             erased += count or 0
-        for each in records:
-            if each.key != tombstone:
+        for each in same:
+            if each.key not in kept:
                 with renewed_deadline(run.now()):
                     erased += (await tree_flows.forget(store, run, each.key)).files or 0
-        if not best.record.redacted_by:
-            await run.call(store.write, tombstone, best.record.redacted(by, reason).trailer())
-    return RedactResult(key.path, version, still_in, searched)
+        for name, tombstone in tombstones.items():
+            await run.call(store.write, name, tombstone.trailer())
+    others = sorted({each.record.path for each in same} - {key.path, best.record.path})
+    return RedactResult(key.path, version, still_in, searched, tuple(others))
 
 
-async def _copies(histories: Histories, file: _File, sought: StoredRecord) -> list[StoredRecord]:
-    """The records of the same state under the ids that it had before and after renames by a copy.
+def _by_name(records: Iterable[StoredRecord], best: StoredRecord) -> list[list[StoredRecord]]:
+    """The records under each name, that of the version first."""
+    found: dict[str, list[StoredRecord]] = {best.name.path: []}
+    for each in records:
+        found.setdefault(each.name.path, []).append(each)
+    return [those for those in found.values() if those]
 
-    A record with a content that the sought state does not begin with is another version.
-    """
-    ids = [sought.record.id]
-    for id_ in ids:  # grows in the loop
-        ids += [new for pair in file.renamed if id_ in pair for new in pair if new not in ids]
-    others = [each for each in file.records if each.record.id in ids[1:] and each.record.size <= sought.record.size]
-    if not others or sought.record.reason is not None:
-        return others
-    content = await histories.content_of(sought)
-    return [each for each in others if content.startswith(await histories.content_of(each))]
+
+async def _is_beginning(histories: Histories, best: StoredRecord, other: StoredRecord) -> bool:
+    """Whether the redacted content begins with that of another record of the same state."""
+    if best.record.reason is not None:
+        return other.record.reason is not None or other.record.size == 0
+    return await histories.begins(best, other)
 
 
 class _File(NamedTuple):
-    """A file under all its names.
+    """A file and its copies, which have the same history.
 
     Attributes:
-        names: the names, with those that it had before.
+        names: the names, with those that they had before.
         current: the current states under these names.
-        records: the records of the earlier states.
-        renamed: the ids of a state before and after a rename by a copy.
+        records: the records of the history.
+        same: the records of the sought state.
+        best: the record of the sought version.
     """
 
     names: list[str]
     current: list[CurrentFile]
     records: list[StoredRecord]
-    renamed: list[tuple[str, str]]
+    same: list[StoredRecord]
+    best: StoredRecord
 
     @staticmethod
-    async def of_version(store: Backend, run: Run, histories: Histories, key: Key, version: str) -> _File:
+    async def of_version(run: Run, histories: Histories, key: Key, version: str) -> _File:
         """Read the file that had a version; raises `AgentMemoryFileNotFoundError` if ``key`` never was its name."""
-        current = await current_file(store, run, key)
-        _refuse_current([current] if current else [], key, version)
-        history = (await histories.records_of_version(key, version, current))[0].record.history
-        keys = [entry.key for entry in await histories.entries()]
-        in_history = [each for each in keys if (name := Name.parse(each.name)) and name.history == history]
-        links = await histories.read_links([each for each in keys if is_link(each.name)])
-        records = await histories.read(in_history)
-        histories.require_read([*in_history, *filter(lambda each: is_link(each.name), keys)])
-        names = {key.path: None, **{each.record.path: None for each in records}}
-        for link in reversed(links):
-            if link.history == history:
-                names |= {link.source: None, link.target: None}
-            elif link.history is None:
-                moved = [name for name in names if is_at_or_below(name, link.source)]
-                names |= {link.target + name[len(link.source) :]: None for name in moved}
-
-        async def read(name: str) -> CurrentFile | None:
-            return await current_file(store, run, histories.key(name))
-
-        found = await run.map(read, list(names), tree_flows.AT_ONCE)
-        states = [each for each in filter(None, found) if each.origin.history == history]
-        _refuse_current(states, key, version)
-        renamed = [(link.id_before, link.id_after) for link in links if link.id_before and link.id_after]
-        return _File(list(names), states, records, renamed)
+        current = await histories.current(key, whole=True)
+        if current and current.state.id == version:
+            raise _is_current(key)
+        best = (await histories.records_of_version(key, version, current))[0]
+        listed = await histories.names(best.record.history)
+        records = await histories.read(each for each in listed if each.name.kind != "m")
+        marks = await run.map(
+            histories.read_mark, [each for each in listed if each.name.kind == "m"], tree_flows.AT_ONCE
+        )
+        histories.require_read(each.key for each in listed)
+        found = [mark for mark in marks if mark]
+        names = _names(key, records, found)
+        states = await run.map(histories.current, [histories.key(name) for name in names], tree_flows.AT_ONCE)
+        present = [each for each in states if each and each.origin.history == best.record.history]
+        same = [each for each in records if each.record.id == best.record.id]
+        if not any(each.key == best.key for each in same):  # another process has just erased them
+            raise AgentMemoryFileNotFoundError(f"no version {version!r}", path=key.path)
+        return _File(names, present, records, same, best)
 
 
-def _refuse_current(states: Iterable[CurrentFile], key: Key, version: str) -> None:
-    if any(each.origin.id == version for each in states):
-        raise ConflictError("this version is the current file: replace or delete its content first", path=key.path)
+def _names(key: Key, records: Iterable[StoredRecord], marks: Iterable[Mark]) -> list[str]:
+    names = {key.path: None, **{each.record.path: None for each in records}}
+    for mark in marks:
+        names |= {mark.source: None, mark.target: None}
+    return list(names)
+
+
+def _is_current(key: Key) -> ConflictError:
+    return ConflictError("this version is the current file: replace or delete its content first", path=key.path)
 
 
 def _erase_earlier(store: object, key: Key) -> Callable[[Key], Awaitable[int | None]]:
@@ -184,22 +195,20 @@ class _ContentSearch:
         self._sought = sought
         self._size = sought.record.size
 
-    async def containing(self, file: _File, erased: Collection[str]) -> tuple[FileVersion, ...]:
+    async def containing(self, file: _File, erased: Collection[Key]) -> tuple[FileVersion, ...]:
         """Return the states of a file that contain the content and are not erased; an empty content is in none."""
         states = [(each.version, each.key) for each in file.current]
-        ids = [each.origin.id for each in file.current]
-        states += [(each.version, each.key) for each in one_per_state(file.records, ids)]
-        states = [(version, name) for version, name in states if version.id not in erased]
+        states += [(each.version, each.key) for each in file.records if each.key not in erased]
         states = [(version, name) for version, name in states if version.size >= self._size > 0]
         is_in = self._is_beginning if self._size > self._store.part_bytes else await self._is_inside()
-        found: list[FileVersion] = []
+        found: dict[tuple[str, str, bool], FileVersion] = {}
         for version, name in states:
             try:
                 if await is_in(self._range(name, version.size), version.size):
-                    found.append(version)
+                    found.setdefault((version.id, version.path, version.ended_by is None), version)
             except AgentMemoryFileNotFoundError:
                 continue  # another process deleted it
-        return tuple(found)
+        return tuple(found.values())
 
     def _range(self, name: Key, size: int) -> ReadRange:
         async def read(start: int, end: int) -> bytes:

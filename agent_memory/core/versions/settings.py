@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import secrets
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Final, Protocol, cast
 
 from agent_memory.backend import Backend
@@ -17,7 +16,6 @@ from agent_memory.key import Key
 from agent_memory.runtime.run import Run
 
 _FEATURE: Final[Feature] = "versions"
-_SECRET_BYTES: Final = 32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,51 +43,29 @@ class VersionLimits:
                 raise ValueError(f"versions: {name} must be a positive {whole}number, not {value!r}")
 
 
-@dataclass(frozen=True)
-class VersionSettings:
-    """The settings of versions in the record of a store.
+def limits_in(record: StoreRecord | None) -> VersionLimits | None:
+    """Return the limits in the record of a store; None if it keeps no versions.
 
-    Attributes:
-        secret: keys the digests of paths; hexadecimal.
-        limits: how many versions are kept; None if none are kept any more.
+    Raises:
+        ReadError: a field of the limits is wrong.
+        UnsupportedOperationError: a newer release wrote them in another form.
     """
-
-    secret: str
-    limits: VersionLimits | None
-
-    @staticmethod
-    def new(limits: VersionLimits | None) -> VersionSettings:
-        """Return settings with a new secret."""
-        return VersionSettings(secrets.token_hex(_SECRET_BYTES), limits)
-
-    @staticmethod
-    def of(record: StoreRecord | None) -> VersionSettings | None:
-        """Return the settings in a record; None if versions were never on.
-
-        Raises:
-            ReadError: a field of the settings is wrong.
-            UnsupportedOperationError: a newer release wrote them in another form.
-        """
-        if record is None or not (_FEATURE in record.features or _FEATURE in record.others):
-            return None
-        try:
-            return _parsed(cast(Any, record.others[_FEATURE]))
-        except (ValueError, TypeError, KeyError):
-            record.require_known()
-            raise damaged_record() from None
-
-    def stored_in(self, record: StoreRecord) -> StoreRecord:
-        """Return a record with these settings; fields of a newer release stay."""
-        before = cast("dict[str, object]", record.others.get(_FEATURE, {}))
-        return record.using(_FEATURE, {**before, **asdict(self)})
+    if record is None or not (_FEATURE in record.features or _FEATURE in record.others):
+        return None
+    try:
+        found = cast("dict[str, Any]", record.others[_FEATURE])["limits"]
+        return (
+            None if found is None else VersionLimits(**{each.name: found[each.name] for each in fields(VersionLimits)})
+        )
+    except (ValueError, TypeError, KeyError):
+        record.require_known()
+        raise damaged_record() from None
 
 
-def _parsed(found: dict[str, Any]) -> VersionSettings:
-    secret, limits = found["secret"], found["limits"]
-    if len(bytes.fromhex(secret)) != _SECRET_BYTES:
-        raise ValueError
-    known = None if limits is None else {each.name: limits[each.name] for each in fields(VersionLimits)}
-    return VersionSettings(secret, None if known is None else VersionLimits(**known))
+def _with_limits(record: StoreRecord, limits: VersionLimits | None) -> StoreRecord:
+    """Return a record with these limits; fields of a newer release stay."""
+    before = cast("dict[str, object]", record.others.get(_FEATURE, {}))
+    return record.using(_FEATURE, {**before, "limits": None if limits is None else asdict(limits)})
 
 
 class SettingsCall(Protocol):
@@ -122,7 +98,7 @@ class SettingsCache:
         self.sweep = Sweep()
         self._wanted = checked_limits(wanted)
         self._store = KnownStore()
-        self._parsed: tuple[StoreRecord | None, VersionSettings | None] = (None, None)
+        self._parsed: tuple[StoreRecord | None, VersionLimits | None] = (None, None)
 
     async def permit(self, store: Backend, run: Run, call: SettingsCall) -> None:
         """Raise unless this release may change the store; every operation that can change files calls it first.
@@ -132,7 +108,7 @@ class SettingsCache:
             FileOperationError: the record of the store cannot be read, is damaged, or is that of another store.
         """
         try:
-            self._settings(await self._store.permit(store, run))
+            self._limits(await self._store.permit(store, run))
         except ReadError as error:
             if call.kind != "append":
                 raise
@@ -142,48 +118,42 @@ class SettingsCache:
         """Name a feature in the record of the store before its first file is written; errors as `permit`."""
         await self._store.use(store, run, feature)
 
-    async def stored(self, store: Backend, run: Run, call: SettingsCall) -> VersionSettings | None:
-        """Return the settings, also if versions are turned off now; None if they were never on."""
-        return VersionSettings.of(await self._store.read(store, run, call.started))
+    async def stored(self, store: Backend, run: Run, call: SettingsCall) -> VersionLimits | None:
+        """Return the limits; None if the store keeps no versions."""
+        return limits_in(await self._store.read(store, run, call.started))
 
     async def set_limits(
         self, store: Backend, run: Run, call: SettingsCall, limits: VersionLimits | None
-    ) -> VersionSettings | None:
-        """Turn versions on with the given limits, or off; return the settings.
+    ) -> VersionLimits | None:
+        """Turn versions on with the given limits, or off; return the limits.
 
         Raises:
             UnsupportedOperationError: they are turned on, and the store cannot keep them.
         """
         if limits is not None:
             await require_versions(store, run, call.key)
-        settings = await self.stored(store, run, call)
-        if settings is None and limits is None:
+        elif await self.stored(store, run, call) is None:
             return None
-
-        def changed(record: StoreRecord) -> StoreRecord:
-            settings = VersionSettings.of(record)
-            return (replace(settings, limits=limits) if settings else VersionSettings.new(limits)).stored_in(record)
-
         is_on = limits is not None
-        record = await self._store.change(store, run, changed, tries_origins=is_on)
-        return VersionSettings.of(record)
+        record = await self._store.change(store, run, lambda found: _with_limits(found, limits), tries_origins=is_on)
+        return limits_in(record)
 
-    async def for_change(self, store: Backend, run: Run, call: SettingsCall) -> VersionSettings | None:
-        """Return the settings for an operation that changes files; turn versions on first if that is wanted."""
+    async def for_change(self, store: Backend, run: Run, call: SettingsCall) -> VersionLimits | None:
+        """Return the limits for an operation that changes files; turn versions on first if that is wanted."""
         wanted = self._wanted  # a simultaneous call that turns versions on clears it during the read
-        settings = self._settings(await self._store.permit(store, run))
-        if wanted is not None and (settings is None or settings.limits is None):
-            settings = await self.set_limits(store, run, call, wanted)
+        limits = self._limits(await self._store.permit(store, run))
+        if wanted is not None and limits is None:
+            limits = await self.set_limits(store, run, call, wanted)
         self._wanted = None
-        return settings
+        return limits
 
-    def _settings(self, record: StoreRecord | None) -> VersionSettings | None:
-        """The settings in a record; a record that was not read again is not parsed again."""
-        parsed, settings = self._parsed
+    def _limits(self, record: StoreRecord | None) -> VersionLimits | None:
+        """The limits in a record; a record that was not read again is not parsed again."""
+        parsed, limits = self._parsed
         if parsed is not record:
-            settings = VersionSettings.of(record)
-            self._parsed = record, settings
-        return settings
+            limits = limits_in(record)
+            self._parsed = record, limits
+        return limits
 
 
 async def require_versions(store: Backend, run: Run, key: Key) -> None:

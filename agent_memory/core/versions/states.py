@@ -1,17 +1,17 @@
-"""The states of a file: the current one, and the earlier ones as their records describe them."""
+"""The state of a file as it is now, and an earlier state as a record describes it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Container, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from agent_memory.backend import ANY, Backend, ETag, ReadWhen, Snapshot
 from agent_memory.backend.helpers import refuse_larger_read
 from agent_memory.core.versions.origin import MadeBy, Origin
-from agent_memory.core.versions.record import NONCE_LENGTH, Record
-from agent_memory.errors import AgentMemoryFileNotFoundError, ConflictError
+from agent_memory.core.versions.record import Name, Record
+from agent_memory.errors import AgentMemoryFileNotFoundError, ConflictError, FileTooLargeError
 from agent_memory.key import Key
 from agent_memory.runtime.run import Run
 
@@ -21,10 +21,9 @@ class FileVersion:
     """One version of a file; `agent_memory.memory.FileVersions.read` returns its content.
 
     Attributes:
-        id: names the version, in this file and under every later name of it; "" for a current file that was written
-            while no versions were kept. A rename by a copy (S3) gives the current version another id.
+        id: names the version of this file; "" for a current file that was written while no versions were kept.
         path: the file's name when the version ended; for the current one, its name now.
-        made_by: the operation that made it; None if it was made without this package, or before versions were kept.
+        made_by: the operation that made it; None if another program made it, or if no versions were kept then.
         ended_by: the operation that replaced or deleted it; None for the current version.
         size: the content's size in bytes, with what was appended; 0 if it was redacted.
         previous: the id of the version that it replaced; None for the first one.
@@ -33,6 +32,8 @@ class FileVersion:
         reason: the reason of the redaction. If ``redacted_by`` is None, the redaction did not end: call it again.
         appended_bytes: how many bytes of the content were appended after ``made_by``; the audit log tells by which
             operations.
+        unverified: whether a current file is too large for one call, so that another program may have changed it since
+            ``made_by``.
     """
 
     id: str
@@ -45,6 +46,7 @@ class FileVersion:
     redacted_by: MadeBy | None = None
     reason: str | None = None
     appended_bytes: int = 0
+    unverified: bool = False
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class CurrentFile:
     Attributes:
         key: the file.
         snapshot: the state as it was read: whole, or without data.
-        origin: its origin; `Origin.unknown` if none is stored.
+        origin: the stored origin; `Origin.unknown` if there is none.
         modified: the time of the last change in a listing, in POSIX seconds; infinite if no listing was read.
     """
 
@@ -64,13 +66,22 @@ class CurrentFile:
     modified: float = math.inf
 
     @property
+    def state(self) -> Origin:
+        """The origin of the content: another program may have changed it since the stored origin."""
+        size, data = self.snapshot.size, self.snapshot.data
+        if not self.origin.id or (self.origin.is_of(data) if self.is_whole else size >= self.origin.size):
+            return self.origin
+        content = data if self.is_whole else self.snapshot.etag.token.encode()
+        return self.origin.changed_by_another_program(size, content)
+
+    @property
     def version(self) -> FileVersion:
         """The state as a version; without an origin its id is ""."""
-        origin, size = self.origin, self.snapshot.size
-        appended = max(0, size - origin.size)
+        origin, size = self.state, self.snapshot.size
         return FileVersion(
-            origin.id, self.key.path, origin.by, None, size, origin.previous, origin.number, appended_bytes=appended
-        )
+            origin.id, self.key.path, origin.by, None, size, origin.previous, origin.number,
+            appended_bytes=max(0, size - origin.size), unverified=bool(origin.id) and not self.is_whole,
+        )  # fmt: skip
 
     @property
     def is_whole(self) -> bool:
@@ -84,13 +95,8 @@ class CurrentFile:
         return self.snapshot
 
     def with_known_origin(self) -> CurrentFile:
-        """Return it with an origin: a new one if none is stored, or if another program changed the content since."""
-        size = self.snapshot.size
-        if not self.origin.id:
-            return replace(self, origin=Origin.first(None, size, None))
-        if self.is_whole and not self.origin.is_of(self.snapshot.data):
-            return replace(self, origin=self.origin.next(None, size, None))
-        return self
+        """Return it with the origin of its content; a new one if it has none."""
+        return replace(self, origin=self.state if self.origin.id else Origin.first(None, self.snapshot.size, None))
 
 
 async def read_current(
@@ -101,10 +107,16 @@ async def read_current(
     return CurrentFile(key, snapshot, Origin.parse(snapshot.origin) or Origin.unknown(snapshot.size))
 
 
-async def current_file(store: Backend, run: Run, key: Key) -> CurrentFile | None:
-    """Return the current state of a file, without its content; None if there is no file."""
+async def current_file(store: Backend, run: Run, key: Key, whole: bool = False) -> CurrentFile | None:
+    """Return the current state of a file; None if there is no file.
+
+    ``whole``: with its content, unless it is too large for one call.
+    """
     try:
         if store.keeps_origins:
+            if whole:
+                with suppress(FileTooLargeError):
+                    return await read_current(store, run, key)
             return await read_current(store, run, key, 0, 0)
         entry = await run.call(store.stat, key)
     except AgentMemoryFileNotFoundError:
@@ -120,16 +132,18 @@ async def require_state(store: Backend, run: Run, key: Key, state: str) -> None:
 
 
 class StoredRecord(NamedTuple):
-    """A record as it is stored.
+    """An earlier state of a file: a record as it is stored.
 
     Attributes:
-        record: its facts.
-        key: its name.
+        record: its facts; the time of `Record.ended_by` is the storage's.
+        name: the parts of its name.
+        key: its name in the storage.
         data: its content, if that was read with the facts.
-        is_second: whether its state existed twice, and this is the content that it had the other time.
+        is_second: whether another content of the same state is shown with the state's id.
     """
 
     record: Record
+    name: Name
     key: Key
     data: bytes | None
     is_second: bool = False
@@ -137,7 +151,7 @@ class StoredRecord(NamedTuple):
     @property
     def version_id(self) -> str:
         """The id of the version."""
-        return self.record.id + self.key.name[-NONCE_LENGTH:] if self.is_second else self.record.id
+        return self.name.version_id if self.is_second else self.record.id
 
     @property
     def version(self) -> FileVersion:
@@ -150,7 +164,7 @@ class StoredRecord(NamedTuple):
 
 
 class FileStates(NamedTuple):
-    """The states of one file that the store has: the current one, and one record of each earlier one, newest first."""
+    """The states of one file that the store has: the current one, and the earlier ones, newest first."""
 
     current: CurrentFile | None
     records: list[StoredRecord]
@@ -160,48 +174,3 @@ class FileStates(NamedTuple):
         """All states."""
         current = () if self.current is None else (self.current.version,)
         return (*current, *(each.version for each in self.records))
-
-
-def one_per_state(
-    records: Iterable[StoredRecord], current: Collection[str] = (), others: Collection[str] = ()
-) -> list[StoredRecord]:
-    """Return one record of each state, newest first, without the leftovers.
-
-    A state has several records if a change kept it and then lost a race or its process. All are true copies of the
-    state as it was at that time, so the longest one has all that was appended. Of equally long ones, the one with a
-    successor that exists names the operation that ended the state, else the one of a deletion. A tombstone goes before
-    all, and one of a redaction that did not end after all. A record of a current state is a leftover.
-
-    Args:
-        records: records of any states.
-        current: the ids of current states.
-        others: the ids of further states that exist.
-    """
-    records = [each for each in records if each.record.id not in current]
-    existing = {*(each.record.id for each in records), *current, *others}
-    best: dict[str, StoredRecord] = {}
-    for each in records:
-        other = best.get(each.record.id)
-        if other is None or rank(each, existing) > rank(other, existing):
-            best[each.record.id] = each
-    second = {each.data: each._replace(is_second=True) for each in records if _is_other_content(each, best)}
-    return sorted([*best.values(), *second.values()], key=lambda each: each.key.name) if second else list(best.values())
-
-
-def _is_other_content(stored: StoredRecord, best: Mapping[str, StoredRecord]) -> bool:
-    """Whether a record has content that the best record of its state does not begin with.
-
-    A storage that carries out a request twice may bring a state back after it ended. Then later changes start from it
-    again. A content that was not read counts as a beginning.
-    """
-    other = best[stored.record.id]
-    if stored.data is None or other.data is None or other.record.reason is not None or stored.record.reason is not None:
-        return False
-    return not other.data.startswith(stored.data)
-
-
-def rank(stored: StoredRecord, existing: Container[object]) -> tuple[bool, bool, int, bool, bool]:
-    """Order the records of one state: the true one has the highest rank."""
-    record = stored.record
-    is_tombstone, is_content = record.redacted_by is not None, record.reason is None
-    return is_tombstone, is_content, record.size, record.next in existing, record.next is None

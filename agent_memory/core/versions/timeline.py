@@ -1,26 +1,19 @@
-"""`Timeline`: the changes of the file with a name, and of the earlier files with this name, the latest first."""
+"""`Timeline`: the changes of the file with a name, and of earlier files with this name, read one after the other."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
-from itertools import pairwise
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from agent_memory.backend import Backend, Entry
-from agent_memory.backend._deadline import renewed_deadline
-from agent_memory.core import tree_flows
-from agent_memory.core.versions.history import Histories
+from agent_memory.core.versions.find import Histories, ListedRecord
+from agent_memory.core.versions.order import rank
 from agent_memory.core.versions.origin import MadeBy
-from agent_memory.core.versions.record import Link, Name, is_link
-from agent_memory.core.versions.states import CurrentFile, StoredRecord, one_per_state, read_current
-from agent_memory.errors import AgentMemoryError, AgentMemoryFileNotFoundError
-from agent_memory.key import Key, is_at_or_below
-from agent_memory.runtime.run import Run
+from agent_memory.core.versions.states import CurrentFile, StoredRecord
+from agent_memory.core.versions.undo import Selection
 
-_SKEW_SECONDS: Final = 3600.0
-"""The maximum difference between the storage's clock and the clocks of the callers, in seconds."""
+_SKEW_SECONDS: Final = 2.0
+"""The maximum difference between the times of a listing and those of the storage's answers, in seconds."""
 
 
 class FileState(NamedTuple):
@@ -67,7 +60,7 @@ class FileState(NamedTuple):
 
     @staticmethod
     def of_current(file: CurrentFile) -> FileState:
-        """Return the current state of a file."""
+        """Return the current state of a file, as its stored origin tells it."""
         origin, size, last_changed = file.origin, file.snapshot.size, file.modified + _SKEW_SECONDS
         return FileState(origin.id, origin.previous, origin.by, file.key.path, origin.size, size, last_changed, None)
 
@@ -78,178 +71,123 @@ class Change(NamedTuple):
     Attributes:
         by: the operation; None if unknown.
         made: the new state; None if the file was deleted.
-        before: the state before; None if there was no file.
-        is_known: whether the state before is known.
     """
 
     by: MadeBy | None
     made: FileState | None
-    before: FileState | None
-    is_known: bool = True
 
 
-class Rename(NamedTuple):
-    """A rename of the file, and the number of changes that were made after it."""
+class Timeline:
+    """The changes of the file with a name, and of the earlier files with this name, the latest first.
 
-    link: Link
-    later_changes: int
-
-
-class Timeline(NamedTuple):
-    """The changes and renames of the file with a name, and of the earlier files with this name, the latest first.
-
-    Attributes:
-        path: the name.
-        current: the current file; None if it is deleted.
-        changes: the changes of all these files.
-        renames: the renames of the latest of them.
-        of_latest: the number of changes of the latest file.
-        moves: the operations that renamed a directory above it since it was created.
-    """
-
-    path: str
-    current: CurrentFile | None
-    changes: Sequence[Change]
-    renames: Sequence[Rename]
-    of_latest: int
-    moves: Sequence[MadeBy]
-
-
-class Timelines:
-    """The timelines of all names below a directory.
+    Each is read when it is asked for.
 
     Args:
-        store: the storage, not a `VersionedStore`.
-        run: runs its primitives.
         histories: the records.
+        path: the name.
+        current: the current file; None if it is deleted.
+        own: the records and marks of the current file's history.
+        earlier: the records of each earlier file with this name, the latest file first.
 
     Attributes:
-        links: the renames to names below the directory, the latest first.
-        current: the current files, by name.
-        unreadable: the names that cannot be read, with the reason.
+        marks: the marks of the renames of the current file.
+        is_lost: whether the state before the last change that was asked for is no longer kept.
     """
 
-    def __init__(self, store: Backend, run: Run, histories: Histories) -> None:
-        self.links: list[Link] = []
-        self.current: dict[str, CurrentFile] = {}
-        self.unreadable: dict[str, str] = {}
-        self._store = store
-        self._run = run
+    def __init__(
+        self,
+        histories: Histories,
+        path: str,
+        current: CurrentFile | None,
+        own: Sequence[ListedRecord],
+        earlier: Sequence[list[ListedRecord]],
+    ) -> None:
+        self.path = path
+        self.current = current
+        self.is_lost = False
+        self.marks = [each for each in own if each.name.kind == "m"]
         self._histories = histories
-        self._of_history: dict[str, list[FileState]] = {}
-        self._deleted: dict[str, list[tuple[str, StoredRecord]]] = defaultdict(list)
-        self._linked: dict[str | None, list[Link]] = defaultdict(list)
+        self._own = self._records = [each for each in own if each.name.kind != "m"]
+        self._earlier = [*earlier]
+        self._all = [*self._own, *(each for file in earlier for each in file)]
+        self._changes: list[Change] = []
+        self._state = FileState.of_current(current) if current else None
+        self._is_told = False
+
+    def records_before(self, state: FileState | None) -> list[ListedRecord]:
+        """The records of the states before one; all, if there is none."""
+        number = state.stored.record.number if state and state.stored else None
+        history = state.stored.record.history if state and state.stored else None
+        if number is None:
+            return self._all
+        later = [e for e in self._own if e.name.history != history] if self._own is not self._records else []
+        return [e for e in self._all if e not in later and (e.name.history != history or e.name.number < number)]
 
     @property
-    def paths(self) -> list[str]:
-        """The names of the current and of the deleted files."""
-        return sorted({*self.current, *self._deleted} - {*self.unreadable})
+    def is_whole(self) -> bool:
+        """Whether the creation of the current file is known: the first state is it, or has a record."""
+        if self.current is None or not self.current.origin.id:
+            return False
+        return not self.current.origin.number or any(not each.name.number for each in self._own)
 
-    async def read(self, top: Key) -> None:
-        """Read the current files, then the records and the renames; a step refuses a file that changed in between."""
-        listing = await tree_flows.list_all(self._store, self._run, top)
-        found = await self._run.map(self._read_current, listing.entries, tree_flows.AT_ONCE)
-        self.current = {each.key.path: each for each in found if each}
-        entries = await self._histories.entries()
-        links = await self._histories.read_links([entry.key for entry in entries if is_link(entry.key.name)])
-        self.links = [link for link in links if is_at_or_below(link.target, top.path)]
-        for link in self.links:
-            self._linked[link.history].append(link)
-        current_ids = {each.origin.id for each in self.current.values()}
-        current_histories = {each.origin.history for each in self.current.values()}
-        stored = await self._histories.read([entry.key for entry in entries if Name.parse(entry.key.name)])
-        grouped: dict[str, list[StoredRecord]] = defaultdict(list)
-        for each in sorted(stored, key=lambda each: each.key.name):
-            grouped[each.record.history].append(each)
-        for history, those in sorted(grouped.items()):
-            records = one_per_state(those, current_ids)
-            self._of_history[history] = [FileState.of_record(each) for each in records]
-            is_deleted = records and history not in current_histories
-            if is_deleted and is_at_or_below(records[0].record.path, top.path):
-                self._deleted[records[0].record.path].append((history, records[0]))
-        for files in self._deleted.values():
-            files.sort(key=lambda file: file[1].record.ended_by.time, reverse=True)
+    async def change(self, number: int) -> Change | None:
+        """The change with a number, the latest is 0; None if there is none."""
+        while len(self._changes) <= number:
+            if (found := await self._next()) is None:
+                return None
+            self._changes.append(found)
+        return self._changes[number]
 
-    async def _read_current(self, entry: Entry) -> CurrentFile | None:
-        if not self._store.keeps_origins:
-            return None
-        try:
-            with renewed_deadline(self._run.now()):
-                found = await read_current(self._store, self._run, entry.key, 0, 0)
-        except AgentMemoryFileNotFoundError:
-            return None
-        except AgentMemoryError as error:
-            self.unreadable[entry.key.path] = error.args[0]
-            return None
-        return replace(found, modified=entry.modified)
+    def may_have(self, selection: Selection) -> bool:
+        """Whether the names of the records tell a selected operation, or may do so."""
+        return any(
+            selection.may_contain(each.name.ended_by, each.modified)
+            or selection.may_contain(each.name.made_by, each.modified)
+            for each in self._all
+        )
 
-    def of(self, path: str) -> Timeline:
-        """The timeline of one name."""
-        return self._of(path, self.current.get(path))
+    async def has_after(self, number: int, selection: Selection) -> bool:
+        """Whether selected operations made changes before the one with a number."""
+        if not self.may_have(selection):
+            return False
+        while change := await self.change(number := number + 1):
+            if change.by in selection:
+                return True
+        return False
 
-    def of_deleted(self, path: str) -> Timeline:
-        """The timeline of the deleted files with one name."""
-        return self._of(path, None)
+    async def _next(self) -> Change | None:
+        if (state := self._state) and not self._is_told:
+            self._is_told = True
+            return Change(state.by, state)
+        if state and (state.previous is not None or not state.id):
+            stored = await self._read(self._records, state.previous)
+            self._state = FileState.of_record(stored) if stored else None
+            self.is_lost, self._is_told = stored is None, False
+            return await self._next() if stored else None
+        return await self._deletion() if self._earlier and not self.is_lost else None
 
-    def _of(self, path: str, current: CurrentFile | None) -> Timeline:
-        changes: list[Change] = []
-        renames: list[Rename] = []
-        of_latest = 0
-        for history, deletion, states in self._files_with_name(path, current):
-            if not changes:
-                renames = list(_renames(states, self._linked.get(history, ()), 1 if deletion else 0))
-            changes += [deletion] if deletion else []
-            changes += _changes(states)
-            of_latest = of_latest or len(changes)
-        return Timeline(path, current, changes, renames, of_latest, self._moves(path, changes[of_latest - 1].by))
+    async def _deletion(self) -> Change:
+        """The last change of the next earlier file."""
+        self._records = self._earlier.pop(0)
+        place = self._histories.place(self.path)
+        newest = max((each for each in self._records if each.name.path == place), key=lambda each: each.name.number)
+        last = await self._read(self._records, newest.name.id)
+        self._state, self._is_told = FileState.of_record(last) if last else None, False
+        self.is_lost = last is None
+        is_deletion = last is not None and last.record.next is None  # otherwise its successor is missing
+        return Change(last.record.ended_by if last and is_deletion else None, None)
 
-    def _moves(self, path: str, created_by: MadeBy | None) -> list[MadeBy]:
-        since = created_by.time if created_by else 0.0
-        directories = [link for link in self._linked.get(None, ()) if is_at_or_below(path, link.target)]
-        return [link.by for link in directories if link.by.time >= since]
-
-    def _files_with_name(
-        self, path: str, current: CurrentFile | None
-    ) -> Iterator[tuple[str, Change | None, list[FileState]]]:
-        """The history, the deletion and the states of each file that has or had a name, the latest first."""
-        if current:
-            history = current.origin.history
-            yield history, None, _chain(FileState.of_current(current), self._of_history.get(history, ()))
-        for history, last in self._deleted.get(path, ()):
-            states = self._of_history[history]
-            is_known = last.record.next is None  # otherwise its successor is missing
-            by = last.record.ended_by if is_known else None
-            yield history, Change(by, None, states[0], is_known), _chain(states[0], states[1:])
+    async def _read(self, records: Sequence[ListedRecord], id_: str | None) -> StoredRecord | None:
+        """The true record of a state; None if it has none."""
+        place, existing = self._histories.place(self.path), {each.name.id for each in records}
+        found = await self._histories.read(each for each in records if each.name.id == id_)
+        own = [each for each in found if each.name.path == place] or found
+        return max(own, key=lambda each: rank(each, existing), default=None)
 
 
-def _chain(last: FileState, states: Iterable[FileState]) -> list[FileState]:
-    """A state and the states before it, as far as they are known."""
-    chain = [last]
-    for state in states:
-        if state.id == chain[-1].previous:
-            chain.append(state)
-    return chain
-
-
-def _changes(states: Sequence[FileState]) -> list[Change]:
-    """The changes that made a file's states, as far as each state before is known."""
-    changes = [Change(made.by, made, before) for made, before in pairwise(states)]
-    return [*changes, Change(states[-1].by, states[-1], None, is_known=bool(states[-1].id and not states[-1].previous))]
-
-
-def _renames(states: Sequence[FileState], links: Sequence[Link], later_changes: int) -> Iterator[Rename]:
-    """The renames of a file, found from its last name back; ``links`` are of its history, the latest first.
-
-    A record of a rename that failed leads from no name that the file had afterwards, and is left out.
-    """
-    rest = list(links)
-    for number, state in enumerate(states):
-        place = state.path
-        began_as = states[number + 1].path if number + 1 < len(states) else None
-        while link := next((each for each in rest if each.target == place), None):
-            is_of_state_before = state.by is None or link.by.time < state.by.time
-            if place == began_as and is_of_state_before:
-                break
-            yield Rename(link, later_changes + number)
-            place = link.source
-            rest = rest[rest.index(link) + 1 :]
+def by_history(listed: Sequence[ListedRecord]) -> dict[str, list[ListedRecord]]:
+    """The records and marks of each history."""
+    found = defaultdict[str, list[ListedRecord]](list)
+    for each in listed:
+        found[each.name.history].append(each)
+    return found

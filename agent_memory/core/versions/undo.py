@@ -16,11 +16,14 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 from agent_memory.backend import ETag
 from agent_memory.core.actor import Actor
 from agent_memory.core.versions.origin import MadeBy, short
+from agent_memory.core.versions.record import WHO_LENGTH, digest_of
 from agent_memory.errors import without_top
 
-Action: TypeAlias = Literal["restore", "delete", "cut", "rename"]
+Action: TypeAlias = Literal["restore", "delete", "cut"]
 Range: TypeAlias = tuple[int, int]
 """The bytes from the first position up to, but without, the second."""
+ROUNDED_SECONDS: Final = 2.0
+"""A listing may round times down, on S3 to seconds."""
 _SEPARATORS: Final = (b"", b"\n", b"\r\n")
 """The bytes before an append that count as its separator: no digest proves one, so only the end of a line does."""
 
@@ -32,7 +35,7 @@ class Selection:
     Attributes:
         actor: the actor that they were called for.
         tool_call_id: the tool call that they were part of.
-        since: the earliest start of an operation, in POSIX seconds.
+        since: the earliest time of an operation, in POSIX seconds by the storage's clock.
     """
 
     actor: str | None = None
@@ -45,6 +48,15 @@ class Selection:
             and (self.actor is None or by.actor == short(self.actor))
             and (self.tool_call_id is None or by.tool_call_id == short(self.tool_call_id))
             and (self.since is None or by.time >= self.since)
+        )
+
+    def may_contain(self, who: str, time: float) -> bool:
+        """Whether it may contain an operation with these digests (`record.who`), which was made until a time."""
+        actor, call = who[:WHO_LENGTH], who[WHO_LENGTH:]
+        return (
+            (self.actor is None or actor == digest_of(self.actor))
+            and (self.tool_call_id is None or call == digest_of(self.tool_call_id))
+            and (self.since is None or time + ROUNDED_SECONDS >= self.since)
         )
 
 
@@ -100,16 +112,14 @@ class Undone:
     Attributes:
         path: the file.
         action: "restore": an earlier version was written; "delete": the file was deleted, because it did not exist
-            before; "cut": the appended bytes were taken out; "rename": the file has its earlier name again.
+            before; "cut": the appended bytes were taken out.
         version: the id of the restored version.
-        new_path: the earlier name, if it is another one.
         cut_bytes: the number of appended bytes that were taken out, of the current file or of the restored version.
     """
 
     path: str
     action: Action
     version: str | None = None
-    new_path: str | None = None
     cut_bytes: int = 0
 
 
@@ -146,11 +156,7 @@ class Step(NamedTuple):
 
     def below(self, top: str) -> Step:
         """Return it with paths relative to a directory."""
-        new_path = self.undone.new_path
-        undone = replace(
-            self.undone, path=without_top(self.undone.path, top), new_path=new_path and without_top(new_path, top)
-        )
-        return self._replace(undone=undone)
+        return self._replace(undone=replace(self.undone, path=without_top(self.undone.path, top)))
 
 
 class AppendedRange(NamedTuple):

@@ -7,16 +7,16 @@ appended to it.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
 from agent_memory.backend import Backend, ETag
-from agent_memory.core.versions.history import Histories
+from agent_memory.core.versions.find import Histories
 from agent_memory.core.versions.origin import MadeBy
-from agent_memory.core.versions.timeline import Change, FileState, Rename, Timeline, Timelines
+from agent_memory.core.versions.timeline import Change, FileState, Timeline
 from agent_memory.core.versions.undo import (
+    ROUNDED_SECONDS,
     AppendedRange,
     Range,
     RecordedAppend,
@@ -28,10 +28,9 @@ from agent_memory.core.versions.undo import (
     without_ranges,
 )
 from agent_memory.errors import FileTooLargeError
-from agent_memory.key import Key, is_at_or_below
+from agent_memory.key import Key
 from agent_memory.runtime.run import Run
 
-_OUTSIDE: Final = "its earlier name is not in this directory"
 _BY_ANOTHER_PROGRAM: Final = "changed since by another program"
 _NO_LOG: Final = "something was appended, and without an audit log nothing tells by which actor"
 _NOT_IN_LOG: Final = "something was appended, and the audit log does not tell by which actor"
@@ -89,20 +88,13 @@ class FileUndo:
         steps: the steps.
     """
 
-    def __init__(self, context: UndoContext, timelines: Timelines, timeline: Timeline) -> None:
+    def __init__(self, context: UndoContext, timeline: Timeline) -> None:
         self.steps: list[Step] = []
         self._context = context
-        self._current_files = timelines.current
         self._timeline = timeline
         self._selection = context.selection
         self._contents: dict[tuple[str, str], bytes | None] = {}
         self._etag: ETag | None = timeline.current.snapshot.etag if timeline.current else None
-        self._last = timeline.of_latest if self.moves_away else len(timeline.changes)
-
-    @property
-    def moves_away(self) -> bool:
-        """Whether the current file gets its earlier name back."""
-        return self._timeline.current is not None and self._name_before(0)[0] != self._timeline.path
 
     async def plan(self) -> str | None:
         """Plan the steps; return the reason for which selected changes stay, or None if none stays.
@@ -116,14 +108,12 @@ class FileUndo:
         if outcome.is_change:
             await self._refuse_foreign_content()
             await self._plan_content(outcome)
-        reason = self._plan_name(outcome.taken) if outcome.state and self._timeline.current else None
-        return outcome.reason or reason
+        return outcome.reason
 
     async def _outcome(self, start: int) -> _Outcome:
         """The outcome for the file as it was before its last ``start`` changes."""
-        changes = self._timeline.changes
-        for number in range(start, len(changes)):
-            change = changes[number]
+        number = start
+        while change := await self._timeline.change(number):
             appended, is_all = await self._appended(change.made)
             by_others = [each.by for each in appended if each.by not in self._selection]
             if change.by not in self._selection or by_others or not is_all:
@@ -132,11 +122,12 @@ class FileUndo:
                 mine = tuple((each.start, each.end) for each in appended if each.by in self._selection)
                 reason = self._reason_here(change, by_others, is_all)
                 if number == start and not mine:
-                    reason = reason or self._reason_before(number)
+                    reason = reason or await self._reason_before(number, change)
                 return _Outcome(number - start, change.made, mine, reason)
-            if not change.is_known:
-                raise LeftError("the version before is no longer kept")
-        return _Outcome(len(changes) - start, None)
+            number += 1
+        if self._timeline.is_lost:
+            raise LeftError("the version before is no longer kept")
+        return _Outcome(number - start, None)
 
     def _reason_here(self, change: Change, by_others: Sequence[MadeBy | None], is_all: bool) -> str | None:
         """The reason for which a selected change, or append to it, stays where the undo stops; None if none stays."""
@@ -146,17 +137,20 @@ class FileUndo:
             return _since(by_others[0] if by_others else None)
         return None
 
-    def _reason_before(self, number: int) -> str | None:
+    async def _reason_before(self, number: int, change: Change) -> str | None:
         """The reason for which selected changes before the one where the undo stops stay; None if none stays."""
-        changes, appends = self._timeline.changes, self._context.appends
-        earlier = changes[number + 1 : self._last]
-        states = [each.made for each in earlier if each.made]
-        appended = itertools.chain(*map(self._recorded, states))
-        if any(by in self._selection for by in [*(each.by for each in earlier), *(each.by for each in appended)]):
-            return _since(changes[number].by)
-        if any(each.is_appended and not self._recorded(each) and self._may_have_changed(each) for each in states):
+        appends, earlier = self._context.appends, self._timeline.records_before(change.made)
+        appended = [each for each in earlier if each.name.appended == "a"]
+        recorded = [each.by for state in appended for each in self._recorded(state.name.id)]
+        if any(by in self._selection for by in recorded) or await self._timeline.has_after(number, self._selection):
+            return _since(change.by)
+        since = self._selection.since
+        if any(
+            (since is None or each.modified + ROUNDED_SECONDS >= since) and not self._recorded(each.name.id)
+            for each in appended
+        ):
             return _NO_LOG if appends is None else _NOT_IN_LOG
-        if appends is None or changes[-1].is_known:
+        if appends is None or self._timeline.is_whole:
             return None
         unversioned = appends.unversioned.get(self._timeline.path, ())
         return _NOT_IN_LOG if any(each.by in self._selection for each in unversioned) else None
@@ -172,22 +166,17 @@ class FileUndo:
         first = [AppendedRange(0, state.made_size, state.by)] if state.by and state.is_made_by_append else []
         if not state.is_appended:
             return first, True
-        recorded = self._recorded(state)
+        recorded = self._recorded(state.id)
         data = await self._content(state) if recorded else None
         if data is None:
             return first, False
         found, is_all = attribute_appends(data, state.made_size, recorded)
         return [*first, *found], is_all
 
-    def _recorded(self, state: FileState) -> Sequence[RecordedAppend]:
-        """The recorded appends to a state, under this id and under those that it had before renames by a copy."""
-        if self._context.appends is None:
-            return ()
-        ids = [state.id]
-        for link, _ in self._timeline.renames:
-            if link.id_before and link.id_after == ids[-1]:
-                ids.append(link.id_before)
-        return [each for id_ in ids for each in self._context.appends.of_version.get(id_, ())]
+    def _recorded(self, id_: str) -> Sequence[RecordedAppend]:
+        """The recorded appends to a state."""
+        appends = self._context.appends
+        return () if appends is None else appends.of_version.get(id_, ())
 
     async def _content(self, state: FileState) -> bytes | None:
         """The content of a state; None if it is too large for one call."""
@@ -202,18 +191,19 @@ class FileUndo:
     async def _read(self, state: FileState) -> bytes:
         if state.stored:
             return await self._context.histories.content_of(state.stored)
-        current = self._current_files[state.path]
+        current = self._timeline.current
+        assert current is not None  # noqa: S101 - the state is the current one
         whole = await self._context.run.call(self._context.store.read, current.key, None, None, current.snapshot.etag)
-        if current is self._timeline.current:
-            self._etag = whole.etag  # local disk takes that of a whole read
+        self._etag = whole.etag  # local disk takes that of a whole read
         return whole.data
 
     async def _reason_after_an_undo(self, reason: str) -> str | None:
         """The reason for which changes stay after an earlier undo of them; the given reason if there was none."""
-        if len(self._timeline.changes) < 2:
+        last = await self._timeline.change(0)
+        if last is None or await self._timeline.change(1) is None:
             return reason
         earlier = await self._outcome(1)
-        is_undone = earlier.is_change and await self._is_as(self._timeline.changes[0].made, earlier)
+        is_undone = earlier.is_change and await self._is_as(last.made, earlier)
         return earlier.reason if is_undone else reason
 
     async def _is_as(self, state: FileState | None, outcome: _Outcome) -> bool:
@@ -232,27 +222,24 @@ class FileUndo:
             if data is not None and not current.origin.is_of(data):
                 raise LeftError(_BY_ANOTHER_PROGRAM)
 
-    def _refuse_renamed(self) -> None:
-        for by in [*(each.link.by for each in self._timeline.renames), *self._timeline.moves]:
-            if by not in self._selection:
-                raise LeftError(f"renamed since by {by.actor!r}" if by.actor else "renamed since")
+    async def _refuse_renamed(self) -> None:
+        for each in self._timeline.marks:
+            mark = await self._context.histories.read_mark(each)
+            if mark and mark.by not in self._selection and mark.target == self._timeline.path:
+                raise LeftError(f"renamed since by {mark.by.actor!r}" if mark.by.actor else "renamed since")
 
     async def _plan_content(self, outcome: _Outcome) -> None:
         path, current, state = self._timeline.path, self._timeline.current, outcome.state
         if state is None:
             if current:
-                self._refuse_renamed()
+                await self._refuse_renamed()
                 self._add(Undone(path, "delete"))
-        elif not outcome.taken:
-            await self._plan_step(Undone(path, "cut"), state, outcome)
+        elif outcome.taken:
+            if current and await self._is_as(FileState.of_current(current), outcome):
+                return
+            await self._plan_step(Undone(path, "restore", state.id), state, outcome)
         else:
-            name = path if current else self._name_before(outcome.taken)[0]
-            if not self._is_below_top(name):
-                raise LeftError(_OUTSIDE)
-            there = self._current_files.get(name)
-            if there is None or not await self._is_as(FileState.of_current(there), outcome):
-                new_path = None if name == path else name
-                await self._plan_step(Undone(path, "restore", state.id, new_path), state, outcome)
+            await self._plan_step(Undone(path, "cut"), state, outcome)
 
     async def _plan_step(self, undone: Undone, state: FileState, outcome: _Outcome) -> None:
         if outcome.ranges:
@@ -264,39 +251,6 @@ class FileUndo:
         current = self._timeline.current
         state = current.origin.id if current else None
         self.steps.append(Step(undone, self._etag, state, cut))
-
-    def _plan_name(self, taken: int) -> str | None:
-        """Plan to give the file its earlier name; return the reason for which selected renames stay."""
-        path = self._timeline.path
-        name, rest = self._name_before(taken)
-        if name != path:
-            if not self._is_below_top(name):
-                return _OUTSIDE
-            self._add(Undone(path, "rename", new_path=name))
-        if not any(each.link.by in self._selection for each in rest):
-            return None
-        last = rest[0].link
-        if last.by in self._selection:
-            return f"renamed from {last.source!r}, and {_since(self._timeline.changes[taken].by)}"
-        if name == path == self._earlier_name(last.source, rest[1:], len(self._timeline.changes))[0]:
-            return None  # the last rename has undone the one before
-        return _since(last.by)
-
-    def _is_below_top(self, name: str) -> bool:
-        return is_at_or_below(name, self._context.top.path)
-
-    def _name_before(self, taken: int) -> tuple[str, Sequence[Rename]]:
-        """The file's name before the selected renames, and the other renames."""
-        if taken >= self._timeline.of_latest:
-            return self._timeline.path, ()  # the undo goes back to an earlier file with this name
-        return self._earlier_name(self._timeline.path, self._timeline.renames, taken)
-
-    def _earlier_name(self, name: str, renames: Sequence[Rename], taken: int) -> tuple[str, Sequence[Rename]]:
-        for number, (link, later_changes) in enumerate(renames):
-            if link.target != name or link.by not in self._selection or later_changes > taken:
-                return name, renames[number:]
-            name = link.source
-        return name, ()
 
 
 def _refuse_redacted(state: FileState | None) -> None:

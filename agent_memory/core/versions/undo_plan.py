@@ -5,11 +5,16 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final
 
+from agent_memory.backend import Entry
 from agent_memory.backend._deadline import renewed_deadline
-from agent_memory.core.versions.timeline import Timelines
-from agent_memory.core.versions.undo import Left, Step
+from agent_memory.core import tree_flows
+from agent_memory.core.versions.find import ListedRecord
+from agent_memory.core.versions.states import CurrentFile
+from agent_memory.core.versions.timeline import Timeline, by_history
+from agent_memory.core.versions.undo import ROUNDED_SECONDS, Left, Step
 from agent_memory.core.versions.undo_file import FileUndo, LeftError, UndoContext
 from agent_memory.errors import AgentMemoryError, AgentMemoryFileNotFoundError, ConflictError
 from agent_memory.key import is_at_or_below
@@ -29,13 +34,20 @@ class Plan:
         self.steps: list[Step] = []
         self.left: list[Left] = []
         self._context = context
-        self._timelines = Timelines(context.store, context.run, context.histories)
+        self._histories = context.histories
+        self._names: set[str] = set()
+        self._current: dict[str, CurrentFile] = {}
+        self._records: dict[str, list[ListedRecord]] = {}
 
     async def make(self) -> Plan:
-        """Plan the undo of all files; return this plan."""
-        await self._timelines.read(self._context.top)
-        self.left += [Left(path, reason) for path, reason in self._timelines.unreadable.items()]
-        for path in self._timelines.paths:
+        """Plan the undo of all files; return this plan.
+
+        Only files and records that were changed since `Selection.since` are read, and the records of a file one after
+        the other, until a change that stays. A step refuses a file that changed in between.
+        """
+        await self._read_current_files()
+        self._records = by_history(await self._histories.names())
+        for path in sorted({*self._current, *await self._deleted_files()}):
             try:
                 with renewed_deadline(self._context.run.now()):
                     await self._plan(path)
@@ -45,32 +57,105 @@ class Plan:
                 self.left.append(Left(path, CHANGED_MEANWHILE))
             except AgentMemoryError as error:
                 self.left.append(Left(path, error.args[0]))
-        self._leave_moved_directories()
+        await self._leave_renames()
         self._leave_taken_names()
         return self
 
-    async def _plan(self, path: str) -> None:
-        timeline = self._timelines.of(path)
-        file = FileUndo(self._context, self._timelines, timeline)
-        await self._plan_file(file, path)
-        if file.moves_away and len(timeline.changes) > timeline.of_latest:
-            await self._plan_file(FileUndo(self._context, self._timelines, self._timelines.of_deleted(path)), path)
+    async def _read_current_files(self) -> None:
+        """Read the origins of the files that were changed since then."""
+        context, since = self._context, self._context.selection.since
+        listing = await tree_flows.list_all(context.store, context.run, context.top)
+        self._names = {entry.path for entry in listing.entries}
 
-    async def _plan_file(self, file: FileUndo, path: str) -> None:
+        async def read(entry: Entry) -> CurrentFile | None:
+            try:
+                found = await self._histories.current(entry.key)
+            except AgentMemoryError as error:
+                self.left.append(Left(entry.path, error.args[0]))
+                return None
+            return found and replace(found, modified=entry.modified)
+
+        if context.store.keeps_origins:
+            changed = [e for e in listing.entries if since is None or e.modified + ROUNDED_SECONDS >= since]
+            found = await context.run.map(read, changed, tree_flows.AT_ONCE)
+            self._current = {each.key.path: each for each in found if each}
+
+    async def _deleted_files(self) -> list[str]:
+        """The names of files that selected operations may have deleted, or changed before others deleted them."""
+        paths: dict[str, str] = {}
+        for records in self._records.values():
+            last = [each for each in records if each.name.kind != "m"]
+            newest = max(last, key=lambda each: each.name.number, default=None)
+            if newest is None or not any(self._may_contain(each) for each in last):
+                continue
+            deletions = [e for e in last if e.name.number == newest.name.number and e.name.kind == "d"]
+            for stored in await self._histories.read(deletions):
+                path = stored.record.path
+                if path not in self._names and is_at_or_below(path, self._context.top.path):
+                    paths[path] = stored.record.history
+        return [path for path, history in paths.items() if not await self._was_renamed(history)]
+
+    def _may_contain(self, each: ListedRecord) -> bool:
+        """Whether a selected operation may have made or ended a state, or appended to it."""
+        selection, appends = self._context.selection, self._context.appends
+        if selection.may_contain(each.name.ended_by, each.modified) or (
+            selection.since is None and selection.may_contain(each.name.made_by, each.modified)
+        ):
+            return True
+        recorded = appends.of_version.get(each.name.id, ()) if appends else ()
+        if each.name.appended == "n" or recorded:
+            return any(append.by in selection for append in recorded)
+        return selection.since is None or each.modified + ROUNDED_SECONDS >= selection.since
+
+    async def _was_renamed(self, history: str) -> bool:
+        """Whether the file exists under another name, because its recorded deletion was not made."""
+        for each in self._records[history]:
+            if each.name.kind == "m" and (mark := await self._histories.read_mark(each)):
+                found = await self._histories.current(self._histories.key(mark.target))
+                if found and found.origin.history == history:
+                    return True
+        return False
+
+    async def _plan(self, path: str) -> None:
+        current = self._current.get(path)
+        own = current.origin.history if current else ""
+        place = self._histories.place(path)
+        ended = {
+            history: max(each.modified for each in those)
+            for history, records in self._records.items()
+            if history != own and (those := [e for e in records if e.name.path == place and e.name.kind != "m"])
+            and not _left_the_name(records, place)
+        }  # fmt: skip
+        earlier = [
+            [each for each in self._records[history] if each.name.kind != "m"]
+            for history in sorted(ended, key=lambda history: ended[history], reverse=True)
+        ]
+        timeline = Timeline(self._histories, path, current, self._records.get(own, ()), earlier)
+        file = FileUndo(self._context, timeline)
         if reason := await file.plan():
             self.left.append(Left(path, reason))
         self.steps += file.steps
 
-    def _leave_moved_directories(self) -> None:
-        paths = self._timelines.paths
-        for link in self._timelines.links:
-            is_mine = link.history is None and link.by in self._context.selection
-            if is_mine and any(is_at_or_below(path, link.target) for path in paths):
-                self.left.append(Left(link.target, f"a directory that was renamed from {link.source!r}"))
+    async def _leave_renames(self) -> None:
+        """Name the selected renames: the files keep their new names."""
+        for records in self._records.values():
+            marks = [e for e in records if e.name.kind == "m"]
+            for each in marks:
+                if self._context.selection.may_contain(each.name.ended_by, each.modified):
+                    await self._leave_rename(each)
+
+    async def _leave_rename(self, listed: ListedRecord) -> None:
+        mark = await self._histories.read_mark(listed)
+        if mark is None or not is_at_or_below(mark.target, self._context.top.path):
+            return
+        by = replace(mark.by, time=listed.modified)
+        is_there = any(is_at_or_below(name, mark.target) for name in self._names)
+        if by in self._context.selection and is_there:
+            self.left.append(Left(mark.target, f"renamed from {mark.source!r}; an undo leaves the new name"))
 
     def _leave_taken_names(self) -> None:
         """Order the steps so that each name is free when it is needed; leave the files without such an order."""
-        names = _Names(self._timelines.current)
+        names = _Names(self._names)
         waiting = sorted(self.steps, key=lambda step: step.undone.action != "delete")
         self.steps = []
         while waiting:
@@ -90,8 +175,13 @@ class Plan:
 
 def _needed(step: Step) -> str | None:
     """The name that has to be free for a step."""
-    undone = step.undone
-    return undone.new_path or (undone.path if undone.action == "restore" and step.etag is None else None)
+    return step.undone.path if step.undone.action == "restore" and step.etag is None else None
+
+
+def _left_the_name(records: Iterable[ListedRecord], place: str) -> bool:
+    """Whether a file was renamed from a name, and did not come back: what it had there is its past, not of the name."""
+    last = max(records, key=lambda each: (each.name.number, each.name.kind == "m", each.modified))
+    return last.name.kind == "m" and last.name.path != place
 
 
 class _Names:
@@ -108,7 +198,7 @@ class _Names:
         self._directories.update(_above(path))
 
     def make(self, step: Step) -> None:
-        if step.undone.action in ("delete", "rename"):
+        if step.undone.action == "delete":
             self._files.remove(step.undone.path)
             self._directories.subtract(_above(step.undone.path))
         if needed := _needed(step):

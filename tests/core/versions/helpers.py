@@ -9,6 +9,7 @@ from typing import Any
 from agent_memory import (
     AgentMemory,
     FileVersion,
+    MadeBy,
     VersionLimits,
 )
 from agent_memory.backend import Key
@@ -28,6 +29,11 @@ def contents(memory: AgentMemory, path: str) -> list[str]:
     """The contents of a file's versions, oldest first, with the current one."""
     found = memory.versions.list(path)
     return [memory.read(path) if each.ended_by is None else memory.versions.read(path, each.id) for each in found][::-1]
+
+
+def who(by: MadeBy | None) -> tuple[object, ...]:
+    """An operation without its time: a state ends a moment after its record is written."""
+    return by.facts[:3] if by else ()
 
 
 def operations(versions: tuple[FileVersion, ...]) -> list[tuple[str | None, str | None]]:

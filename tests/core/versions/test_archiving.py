@@ -21,9 +21,9 @@ from agent_memory import (
 from agent_memory.backend import Backend, Key
 from agent_memory.core.flows import Effect
 from agent_memory.core.operation import Call
-from agent_memory.core.versions.store import VersionedStore
+from agent_memory.core.versions.keep import VersionedStore
 from agent_memory.runtime.run import Run, step
-from tests.core.versions.helpers import ON, contents, digest, opened, operations, records
+from tests.core.versions.helpers import ON, contents, digest, opened, operations, records, who
 from tests.support.servers import Root
 
 CHANGES: dict[str, Callable[[AgentMemory], object]] = {
@@ -59,7 +59,7 @@ def test_what_a_change_ends_is_kept_with_both_operations(memory: AgentMemory, na
     assert len(present) == memory.exists("d/a.md")
     if present:
         assert (present[0].previous, present[0].number) == (kept.id, 1)
-        assert present[0].made_by == kept.ended_by
+        assert who(present[0].made_by) == who(kept.ended_by)
 
 
 def test_the_states_of_a_file_are_a_chain(memory: AgentMemory) -> None:
@@ -70,7 +70,7 @@ def test_the_states_of_a_file_are_a_chain(memory: AgentMemory) -> None:
     assert contents(memory, "f") == texts
     assert [each.number for each in found] == [5, 4, 3, 2, 1, 0]
     assert [each.previous for each in found] == [*(each.id for each in found[1:]), None]
-    assert [each.made_by for each in found[:-1]] == [each.ended_by for each in found[1:]]
+    assert [who(each.made_by) for each in found[:-1]] == [who(each.ended_by) for each in found[1:]]
     assert memory.versions.list("f", limit=2) == found[:2]
     assert memory.versions.list("f", limit=1) == found[:1]
 

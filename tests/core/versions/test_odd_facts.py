@@ -18,10 +18,8 @@ import pytest
 from agent_memory import AgentMemory, AgentMemoryError, ReadError, VersionLimits
 from agent_memory.backend import Snapshot
 from agent_memory.backend.helpers import translating
-from agent_memory.core.store_record import StoreRecord
 from agent_memory.core.versions.origin import Origin
-from agent_memory.core.versions.record import records_of_file
-from agent_memory.core.versions.settings import VersionSettings
+from agent_memory.core.versions.record import digest_of_path, records_of
 from agent_memory.key import Key
 from agent_memory_local import LocalBackend
 from tests.support import sizes
@@ -50,11 +48,13 @@ def store(tmp_path: Path) -> Path:
 
 
 def facts_below(root: Path, path: str) -> list[Path]:
-    """The records and links of one file."""
-    settings = VersionSettings.of(StoreRecord.parse((root / ".agent-memory/store.json").read_bytes()))
-    assert settings
-    key = records_of_file(None, settings.secret, path)
-    return sorted((root / key.storage).iterdir())
+    """The records and marks of one name."""
+    place = digest_of_path(None, path)
+    return sorted(each for each in (root / records_of(None).base).glob("*/*") if place in each.name)
+
+
+def is_mark(file: Path) -> bool:
+    return file.name[-2] == "m"
 
 
 def use_another_file(root: Path) -> None:
@@ -129,7 +129,7 @@ def as_record(facts: bytes) -> bytes:
 
 
 def test_an_odd_record_of_a_version(store: Path) -> None:
-    file = next(each for each in facts_below(store, "odd.md") if not each.name.startswith("link-"))
+    (file,) = facts_below(store, "odd.md")
     data = file.read_bytes()
     facts = json.loads(data.splitlines()[-2])
     name = file.relative_to(store).as_posix()
@@ -186,10 +186,10 @@ def test_an_odd_record_of_the_store_is_refused_in_words(store: Path) -> None:
 
 def test_odd_records_are_told_once(store: Path, caplog: pytest.LogCaptureFixture) -> None:
     for file in [*facts_below(store, "odd.md"), *facts_below(store, "new odd.md")]:
-        file.write_bytes(b"odd")
+        file.write_bytes(b"odd")  # two records; the mark of the rename is not read
     with opened(store) as memory, caplog.at_level(logging.WARNING, "agent_memory"):
         assert [each.path for each in memory.versions.list("new odd.md")] == ["new odd.md"]
-        assert [each.message[:2] for each in caplog.records if "left out" in each.message] == ["1 "]
+        assert [each.message[:2] for each in caplog.records if "left out" in each.message] == ["2 "]
 
 
 # Records that the storage fails to read
@@ -216,7 +216,7 @@ def test_an_unreadable_record_or_receipt_stops_no_call_on_another_file(store: Pa
     receipts = list((store / ".agent-memory/receipts/-").iterdir())
     for name in receipts:
         os.utime(name, (old, old))  # a sweep reads it
-    odd = [each for each in facts_below(store, "odd.md") if not each.name.startswith("link-")]
+    odd = facts_below(store, "odd.md")
     odd += [each for each in receipts if json.loads(each.read_bytes())["path"] == "odd.md"]
     unreadable |= {each.relative_to(store).as_posix() for each in odd}
     assert len(unreadable) == 2
@@ -235,7 +235,8 @@ def test_an_unreadable_record_is_left_out_of_its_files_versions_and_told_once(
                 assert {each.path for each in memory.versions.list()} >= {"other.md", "new other.md"}
                 memory.versions.undo(actor="bob")
             told = [each.message[:2] for each in caplog.records if "left out" in each.message]
-            assert told == ["1 "] * (2 if file.name.startswith("link-") else 3)  # not all versions need the links
+            assert {*told} == (set() if is_mark(file) else {"1 "})
+            assert len(told) <= 3, "once in each call"
             caplog.clear()
             unreadable.clear()
 
@@ -248,18 +249,15 @@ def test_a_version_that_cannot_be_read_is_an_error_about_its_file(store: Path, u
             memory.versions.read("new odd.md", earlier.id)
 
 
-@pytest.mark.parametrize("call", ["redact", "forget", "forget the directory"])
-def test_an_erasing_call_is_refused_if_a_record_that_it_needs_cannot_be_read(
-    store: Path, unreadable: set[str], call: str
+def test_a_redaction_is_refused_if_a_mark_that_tells_another_name_cannot_be_read(
+    store: Path, unreadable: set[str]
 ) -> None:
     with opened(store) as memory:
         memory.rename("new odd.md", "d/odd.md")
         earlier = memory.versions.list("d/odd.md")[1]
-        links = [each for each in facts_below(store, "d/odd.md") if each.name.startswith("link-")]
-        unreadable |= {each.relative_to(store).as_posix() for each in links}
-        path = "d" if call == "forget the directory" else "d/odd.md"
-        with pytest.raises(ReadError, match=rf"^'{path}': "):
-            memory.versions.redact(path, earlier.id, reason="a reason") if call == "redact" else memory.forget(path)
+        unreadable |= {e.relative_to(store).as_posix() for e in facts_below(store, "d/odd.md")}
+        with pytest.raises(ReadError, match=r"^'d/odd\.md': "):
+            memory.versions.redact("d/odd.md", earlier.id, reason="a reason")
         unreadable.clear()
         assert memory.read("d/odd.md") == "34"
         assert len(memory.versions.list("d/odd.md")) == 3
@@ -289,9 +287,10 @@ def test_forgetting_a_file_erases_a_receipt_that_cannot_be_read(store: Path, unr
 
 
 def test_forgetting_a_file_erases_its_damaged_records(store: Path) -> None:
-    file = facts_below(store, "new odd.md")[0]
-    file.rename(file.with_name(file.name.replace(file.name[:21], "0" * 21)))  # no history tells whose it is
-    renamed = file.with_name(file.name.replace(file.name[:21], "0" * 21))
+    file = next(each for each in facts_below(store, "new odd.md") if not is_mark(each))
+    renamed = file.parent.with_name("0" * 23 + "1") / file.name  # no history tells whose it is
+    renamed.parent.mkdir()
+    file.rename(renamed)
     renamed.write_bytes(b"secret, and no facts")
     with opened(store) as memory:
         memory.forget("new other.md")
@@ -302,7 +301,7 @@ def test_forgetting_a_file_erases_its_damaged_records(store: Path) -> None:
 
 @pytest.mark.parametrize("name", ["id", "history", "number", "size"])
 def test_a_record_that_does_not_agree_with_its_name_or_size_is_left_out(store: Path, name: str) -> None:
-    file = next(each for each in facts_below(store, "odd.md") if not each.name.startswith("link-"))
+    (file,) = facts_below(store, "odd.md")
     data = file.read_bytes()
     facts: dict[str, Any] = json.loads(data.splitlines()[-2])
     value = facts[name]

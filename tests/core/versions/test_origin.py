@@ -11,13 +11,13 @@ from agent_memory import (
 )
 from agent_memory.backend import Key
 from agent_memory.core.versions.origin import Origin
-from agent_memory.core.versions.record import Name
+from agent_memory.core.versions.record import Name, Record
 
 
 def test_an_origin_is_short_printable_text() -> None:
     by = MadeBy("write", "\U0001f680" * 1000, "a b\n\x00" * 1000, 1.5)
     origin = Origin.first(by, 3, b"one").next(by, 3, b"two")
-    text = origin.to_text()
+    text = origin.at(1.5)
     assert len(text) <= 800
     assert text.isascii()
     assert text.isprintable()
@@ -29,7 +29,12 @@ def test_an_origin_is_short_printable_text() -> None:
     assert not origin.is_of(b"one")
 
 
-VALID = Origin.first(MadeBy("write", "ann", None, 1.5), 3, b"one").to_text()
+def record_name(origin: Origin) -> str:
+    record = Record.of("a.md", origin, origin.size, MadeBy("write", "ann", None, 2.0), None)
+    return f"{origin.history}/{record.new_name(None)}"
+
+
+VALID = Origin.first(MadeBy("write", "ann", None, 1.5), 3, b"one").at(1.5)
 
 
 @pytest.mark.parametrize(
@@ -46,20 +51,23 @@ def test_a_changed_field_of_an_origin_is_refused_or_harmless(field: int, value: 
     fields[field] = value
     origin = Origin.parse(json.dumps(fields))
     if origin is not None:
-        name = str(Name(origin.history, origin.number, origin.id, "0" * 8))
-        assert Name.parse(name)
-        assert Key.tree().join(name).path == name
-        assert Origin.parse(origin.to_text()) == origin
-        assert len(origin.next(origin.by, 1, b"x").to_text()) <= 800
+        name = record_name(origin)
+        key = Key.tree().join(name)
+        assert key.path == name
+        assert str(Name.parse(key)) == key.name
+        assert Origin.parse(origin.at(origin.by.time if origin.by else 0.0)) == origin
+        assert len(origin.next(origin.by, 1, b"x").at(1.5)) <= 800
 
 
 def test_names_of_records_sort_newest_first() -> None:
     origin = Origin.first(None, 0, b"")
     names = []
     for _ in range(12):
-        names.append(str(Name(origin.history, origin.number, origin.id, "0" * 8)))
+        names.append(record_name(origin))
         origin = origin.next(None, 0, b"")
     assert names == sorted(names, reverse=True)
     assert len({len(name) for name in names}) == 1
-    assert [Name.parse(name) for name in names][3] == Name(origin.history, 3, names[3].split("-")[2], "0" * 8)
-    assert Name.parse("x") is None
+    parsed = Name.parse(Key.tree().join(names[3]))
+    assert parsed
+    assert (parsed.history, parsed.number, parsed.kind) == (origin.history, 3, "d")
+    assert Name.parse(Key.tree().join("x")) is None

@@ -28,7 +28,7 @@ from agent_memory import (
     WriteError,
 )
 from agent_memory.audit import log_at, verify
-from agent_memory.core.versions import store
+from agent_memory.core.versions import keep
 from agent_memory.core.versions.record import records_of
 from agent_memory.plugins.audit import AuditPlugin
 from agent_memory.runtime.run import step
@@ -180,18 +180,18 @@ def test_all_names_of_a_file_are_erased(place: Place, old_name: bool) -> None:
 
 def leave_record(memory: AgentMemory, path: str) -> None:
     """Keep the state of a file as a change does that ends before it is made."""
-    kept = store.VersionedStore._replace
+    kept = keep.VersionedStore._replace
 
     async def stop(*arguments: Any) -> Any:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(store.VersionedStore, "_write", refuse)
+            patch.setattr(keep.VersionedStore, "_write", refuse)
             return await kept(*arguments)
 
     async def refuse(*_: object) -> None:
         raise OutcomeUnknownError("stopped")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(store.VersionedStore, "_replace", stop)
+        patch.setattr(keep.VersionedStore, "_replace", stop)
         with pytest.raises(OutcomeUnknownError):
             memory.write(path, "never")
 
@@ -236,7 +236,9 @@ def test_a_version_that_was_kept_twice_is_erased_twice(memory: AgentMemory, root
 
     async def double() -> None:
         snapshot = await memory._run.call(backend.read, name)
-        await memory._run.call(backend.write, records_of(None).join(name.path[:-8] + "0" * 8), snapshot.data)
+        await memory._run.call(
+            backend.write, records_of(None).join(name.path[:-10] + "0" * 8 + name.path[-2:]), snapshot.data
+        )
 
     step(double())
     assert len(records(root)) == 2
@@ -268,7 +270,7 @@ def test_an_unknown_version_and_a_read_only_view_are_refused(memory: AgentMemory
         memory.versions.redact("a", "0" * 16, reason="x")
     with pytest.raises(OperationDenied, match="read-only"):
         memory.read_only().versions.redact("a", memory.versions.list("a")[1].id, reason="x")
-    with pytest.raises(AgentMemoryFileNotFoundError, match="keeps none"):
+    with pytest.raises(AgentMemoryFileNotFoundError, match="no version"):
         opened(Root(f"{root.url}-other", root.options), None).versions.redact("a", "0" * 16, reason="x")
     assert contents(memory, "a") == ["1", "2"]
 

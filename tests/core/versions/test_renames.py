@@ -16,7 +16,7 @@ from agent_memory import (
     PartialOperationError,
 )
 from agent_memory.core import tree_flows
-from agent_memory.core.versions import store
+from agent_memory.core.versions import keep
 from tests.core.versions.helpers import contents, opened, operations
 from tests.support.servers import Root
 
@@ -76,7 +76,7 @@ def test_a_rename_with_an_unknown_outcome_keeps_its_record(
     memory: AgentMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The copy exists, but the caller does not get the answer."""
-    written = store.VersionedStore._call
+    written = keep.VersionedStore._call
 
     async def lose_the_answer(self: Any, primitive: Any, *arguments: Any, **options: Any) -> Any:
         result = await written(self, primitive, *arguments, **options)
@@ -88,8 +88,8 @@ def test_a_rename_with_an_unknown_outcome_keeps_its_record(
         memory.write(path, "one")
         memory.write(path, "two")
     with monkeypatch.context() as patched:
-        patched.setattr(store.VersionedStore, "_call", lose_the_answer)
-        for module, name in ((store, "moves_files"), (store, "moves_trees"), (tree_flows, "moves_trees")):
+        patched.setattr(keep.VersionedStore, "_call", lose_the_answer)
+        for module, name in ((keep, "moves_files"), (keep, "moves_trees"), (tree_flows, "moves_trees")):
             patched.setattr(module, name, lambda _: False)
         with pytest.raises(PartialOperationError):
             memory.rename("d", "e")
@@ -101,7 +101,7 @@ def test_a_rename_with_an_unknown_outcome_keeps_its_record(
 def test_a_write_goes_over_a_file_that_another_writer_creates_meanwhile(
     memory: AgentMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    current = store.VersionedStore._current
+    current = keep.VersionedStore._current
 
     async def late(self: Any, *arguments: Any) -> Any:
         try:
@@ -111,7 +111,7 @@ def test_a_write_goes_over_a_file_that_another_writer_creates_meanwhile(
             memory.create("a", "of another writer")
             raise
 
-    monkeypatch.setattr(store.VersionedStore, "_current", late)
+    monkeypatch.setattr(keep.VersionedStore, "_current", late)
     memory.write("a", "mine")
     assert contents(memory, "a") == ["of another writer", "mine"]
 
@@ -139,7 +139,7 @@ def test_both_files_of_a_rename_that_others_interrupted_keep_what_was_appended(
         return result
 
     monkeypatch.setattr(tree_flows, "_copy", copied_slowly)
-    monkeypatch.setattr(store, "moves_files", lambda _: False)
+    monkeypatch.setattr(keep, "moves_files", lambda _: False)
     memory.write("a", "one\n")
     with pytest.raises(ConflictError, match="changed during the rename"):
         memory.rename("a", "b")

@@ -2,8 +2,8 @@
 
 Before the change, the bytes that it read are written as a `Record`, only if no file has the record's name. Then the
 change is made on the condition that the file is still in the state that was read. So no state is replaced without a
-record. A change that loses a race deletes its record. A crash leaves a record of a change that was not made; its
-successor is neither the current state nor one with a record, and `agent_memory.core.versions.history` leaves it out.
+record. A change that loses a race deletes its record. A crash leaves a record of a change that was not made, which
+`agent_memory.core.versions.order` leaves out: its state is still there, or ended later with all of its content.
 
 An append writes no record, because the earlier state is the beginning of the new one.
 """
@@ -46,8 +46,13 @@ from agent_memory.core.flows import (
 )
 from agent_memory.core.versions.archive import Archive
 from agent_memory.core.versions.origin import MadeBy, Origin
+from agent_memory.core.versions.record import digest_of_path
 from agent_memory.core.versions.states import CurrentFile, read_current
-from agent_memory.errors import AgentMemoryFileNotFoundError, ConflictError, FileTooLargeError
+from agent_memory.errors import (
+    AgentMemoryFileNotFoundError,
+    ConflictError,
+    FileTooLargeError,
+)
 from agent_memory.key import Key
 from agent_memory.runtime.run import Run, RunAround
 
@@ -62,8 +67,8 @@ class VersionedStore(Backend):
         inner: the store.
         run: runs its primitives.
         agent: the agent whose tree the operation changes.
-        secret: keys the digests of paths.
         by: the operation.
+        continues: the last state of a deleted file; a file that is created continues its history.
 
     Attributes:
         run: runs flows over this store.
@@ -71,18 +76,22 @@ class VersionedStore(Backend):
         appended_to: the id of the state that the operation appended to.
     """
 
-    def __init__(self, inner: Backend, run: Run, agent: str | None, secret: str, by: MadeBy) -> None:
+    def __init__(
+        self, inner: Backend, run: Run, agent: str | None, by: MadeBy, continues: Origin | None = None
+    ) -> None:
         self.max_bytes = inner.max_bytes
         self.part_bytes = inner.part_bytes
         self._inner = inner
         self._run = run
+        self._agent = agent
         self.run = _VersionedRun(run, inner)
-        self.archive = Archive(inner, run, agent, secret, by)
+        self.archive = Archive(inner, run, agent, by)
         self._by = by
+        self._continues = continues
         self.appended_to: str | None = None
         self._known: dict[Key, CurrentFile] = {}
         self._targets: dict[Key, Key] = {}
-        self._copied: dict[Key, Origin] = {}
+        self._copied: dict[Key, str | None] = {}
         self._read_for_move: dict[Key, CurrentFile] = {}
 
     @property
@@ -129,12 +138,12 @@ class VersionedStore(Backend):
         if not writes_copies(self._inner):
             return await self._write(key, snapshot.data, ABSENT, new)
         write = cast("Callable[..., Awaitable[ETag]]", self._inner.write_copy)
-        with self.archive.using_link(key):
+        with self.archive.using_mark(key):
             return await self._call(write, key, of, snapshot, new)
 
     async def append(self, key: Key, data: bytes, *, separator: bytes = b"", when: AppendWhen = ANY) -> Appended:
         append = cast("Callable[..., Awaitable[Appended]]", cast(Any, self._inner).append)
-        origin = self._first_origin(data)
+        origin = self._first_origin(len(data), data)
         appended = await self._call(append, key, data, separator=separator, when=when, origin=origin)
         found = Origin.parse(appended.origin)
         self.appended_to = found.id if found else None
@@ -143,7 +152,7 @@ class VersionedStore(Backend):
     async def delete(self, key: Key, when: ReadWhen = ANY) -> None:
         if key.is_internal or key in self._targets or key in self._targets.values():
             await self._call(self._inner.delete, key, when)
-            self.archive.withdraw_link(key)
+            self.archive.withdraw_mark(key)
         elif isinstance(when, ETag):
             await self._delete(key, await self._before(key, when))
         else:
@@ -161,8 +170,8 @@ class VersionedStore(Backend):
                 before = await (self._before(key, when) if isinstance(when, ETag) else self._current(key))
         if before is None and when is PRESENT:
             raise not_found(key)
-        new = before.origin.next(self._by, size, None) if before else Origin.first(self._by, size, None)
-        origin = self._copied.get(key, new).to_text
+        new = before.origin.next(self._by, size, None) if before else None
+        origin = new.at if new else self._new_origin(key, None, size)
         begin = cast("Callable[..., Awaitable[Parts]]", cast(Any, self._inner).write_in_parts)
         parts = await self._call(begin, key, size, before.snapshot.etag if before else ABSENT, origin)
         return _VersionedParts(parts, self, key, before, new)
@@ -172,38 +181,48 @@ class VersionedStore(Backend):
     ) -> Parts:
         if not writes_copies(self._inner):
             return await self.write_in_parts(key, size, ABSENT)
-        new = Origin.first(self._by, size, None)
         begin = cast("Callable[..., Awaitable[Parts]]", self._inner.write_copy_in_parts)
-        text = origin or self._copied.get(key, new).to_text
-        parts = await self._call(begin, key, size, of, etag, text)
-        return _VersionedParts(parts, self, key, None, new)
+        parts = await self._call(begin, key, size, of, etag, origin or self._new_origin(key, None, size))
+        return _VersionedParts(parts, self, key, None, None)
 
     async def move_file(self, source: Key, target: Key, when: ReadWhen = ANY) -> int | None:
         if moves_files(cast(Any, self._inner)):
             found = await read_current(self._inner, self._run, source, 0, 0)
-            await self.archive.write_link(source, target, found.origin.history)
+            await self.archive.write_mark(source, target, found.origin)
             move = cast(Any, self._inner).move_file
             if (moved := await self._moved(move, source, target, *(() if when is ANY else (when,)))) is not None:
                 return moved
         current = self._read_for_move[source] = await self._current(source, when)
-        self._copied[target] = copied = current.origin.copied()
-        await self.archive.write_link(source, target, copied.history, current.origin, copied)
+        text = current.snapshot.origin
+        self._copied[target] = text
+        await self.archive.write_mark(source, target, Origin.parse(text) or Origin.unknown(0))
         self._targets[source] = target  # the flow copies the file and deletes the source
         return None
 
     async def move_tree(self, source: Key, target: Key) -> int | None:
         if not moves_trees(cast(Any, self._inner)):
             return None
-        await self.archive.write_link(source, target, None)
+
+        async def moved(entry: Entry) -> tuple[str, str] | None:
+            with suppress(AgentMemoryFileNotFoundError):
+                found = await read_current(self._inner, self._run, entry.key, 0, 0)
+                if history := found.origin.history:
+                    path = target.join(entry.key.relative_to(source).path).path
+                    return history, digest_of_path(self._agent, path)
+            return None
+
+        entries = (await tree_flows.list_all(self._inner, self._run, source)).entries
+        files = [each for each in await self._run.map(moved, entries, tree_flows.AT_ONCE) if each]
+        await self.archive.write_mark(source, target, None, files)
         return await self._moved(cast(Any, self._inner).move_tree, source, target)
 
     async def _moved(
         self, move: Callable[..., Awaitable[int | None]], source: Key, target: Key, *when: ReadWhen
     ) -> int | None:
-        with self.archive.using_link(target):
+        with self.archive.using_mark(target):
             moved = await self._call(move, source, target, *when)
         if moved is None:
-            self.archive.withdraw_link(target)
+            self.archive.withdraw_mark(target)
         return moved
 
     async def delete_tree(self, prefix: Key) -> DeletedTree:
@@ -233,26 +252,30 @@ class VersionedStore(Backend):
     async def _create(self, key: Key, data: bytes) -> ETag:
         return await self._write(key, data, ABSENT, self._new_origin(key, data))
 
-    def _new_origin(self, key: Key, data: bytes) -> NewOrigin:
-        copied = self._copied.get(key)
-        return copied.to_text if copied else self._first_origin(data)
+    def _new_origin(self, key: Key, data: bytes | None, size: int = 0) -> NewOrigin | None:
+        """The origin of a file that does not exist; a renamed file keeps the one that it has."""
+        if key not in self._copied:
+            return self._first_origin(size if data is None else len(data), data)
+        text = self._copied[key]
+        return None if text is None else lambda _: text
 
-    def _first_origin(self, data: bytes) -> NewOrigin:
+    def _first_origin(self, size: int, data: bytes | None) -> NewOrigin:
         """The origin of a file that is created: another one each time, because each request may create another file."""
-        first = Origin.first(self._by, len(data), data)
-        return lambda: first.of_another_file().to_text()
+        begins = self._continues is None
+        new = self._continues.next(self._by, size, data) if self._continues else Origin.first(self._by, size, data)
+        return lambda at: new.of_another_state(begins).at(at)
 
     async def _replace(self, key: Key, data: bytes, before: CurrentFile) -> ETag:
         new = before.origin.next(self._by, len(data), data)
 
         def write() -> Awaitable[ETag]:
-            return self._write(key, data, before.snapshot.etag, new.to_text)
+            return self._write(key, data, before.snapshot.etag, new.at)
 
         return await self.archive.keep_then(before, new, write)
 
-    async def _write(self, key: Key, data: bytes, when: WriteWhen, origin: NewOrigin) -> ETag:
+    async def _write(self, key: Key, data: bytes, when: WriteWhen, origin: NewOrigin | None) -> ETag:
         write = cast("Callable[..., Awaitable[ETag]]", self._inner.write)
-        with self.archive.using_link(key):
+        with self.archive.using_mark(key):
             return await self._call(write, key, data, when, origin)
 
     async def _delete(self, key: Key, before: CurrentFile) -> None:
@@ -268,7 +291,9 @@ class _VersionedParts:
     Its methods are flows.
     """
 
-    def __init__(self, parts: Parts, store: VersionedStore, key: Key, before: CurrentFile | None, new: Origin) -> None:
+    def __init__(
+        self, parts: Parts, store: VersionedStore, key: Key, before: CurrentFile | None, new: Origin | None
+    ) -> None:
         self.part_bytes = parts.part_bytes
         self._parts = cast(Any, parts)
         self._store = store
@@ -289,7 +314,7 @@ class _VersionedParts:
             return etag
 
         archive = self._store.archive
-        with archive.using_link(self._key):
+        with archive.using_mark(self._key):
             return await (archive.keep_then(self._before, self._new, complete) if self._before else complete())
 
     async def abort(self) -> None:

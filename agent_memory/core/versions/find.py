@@ -1,0 +1,391 @@
+"""`Histories`: finds the earlier versions of files, by listings of the records and the end of each record."""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple, cast
+
+from agent_memory.backend import Backend, Entry, Snapshot
+from agent_memory.backend._deadline import renewed_deadline
+from agent_memory.core import tree_flows
+from agent_memory.core.one_file import fails_alone
+from agent_memory.core.versions.order import lineage, shown
+from agent_memory.core.versions.origin import Origin
+from agent_memory.core.versions.record import (
+    LAST_BYTES,
+    Mark,
+    Name,
+    Record,
+    digest_of_path,
+    records_of,
+)
+from agent_memory.core.versions.states import CurrentFile, FileStates, FileVersion, StoredRecord, current_file
+from agent_memory.errors import AgentMemoryError, AgentMemoryFileNotFoundError, ReadError
+from agent_memory.key import Key
+from agent_memory.runtime.run import Run
+
+_log = logging.getLogger("agent_memory")
+_READ_AT_A_TIME: Final = 100
+
+
+class ListedRecord(NamedTuple):
+    """A record, or the mark of a rename, that a listing showed."""
+
+    entry: Entry
+    name: Name
+
+    @property
+    def key(self) -> Key:
+        return self.entry.key
+
+    @property
+    def size(self) -> int:
+        return self.entry.size
+
+    @property
+    def modified(self) -> float:
+        return self.entry.modified
+
+
+class Histories:
+    """The records of one agent's files.
+
+    Args:
+        store: the store, not a `VersionedStore`.
+        run: runs its primitives.
+        agent: the agent.
+    """
+
+    def __init__(self, store: Backend, run: Run, agent: str | None) -> None:
+        self._store = store
+        self._run = run
+        self._agent = agent
+        self._left_out: set[Key] = set()
+        self._unreadable: dict[Key, AgentMemoryError] = {}
+        self._reported = False
+
+    async def versions(self, key: Key, limit: int | None, after: str | None) -> tuple[FileVersion, ...]:
+        """Return the versions of a file, newest first: the current one, and at most ``limit`` in all.
+
+        ``after`` is the id of a version; only older ones are returned.
+
+        Raises:
+            AgentMemoryFileNotFoundError: there is no version ``after``.
+        """
+        if after is None:
+            return (await self.states(key, limit)).versions[:limit]
+        versions = (await self.states(key)).versions
+        ids = [version.id for version in versions]
+        if after not in ids:
+            self.require_read(self._unreadable)
+            raise AgentMemoryFileNotFoundError(f"no version {after!r}", path=key.path)
+        start = ids.index(after) + 1
+        return versions[start : None if limit is None else start + limit]
+
+    async def states(self, key: Key, limit: int | None = None) -> FileStates:
+        """Return the states of a file, at least the newest ``limit``.
+
+        Those of the current file's history come first, then those of earlier files with this name.
+        """
+        current = await self.current(key, whole=True)
+        records: list[StoredRecord] = []
+        own = current.state.history if current else ""
+        if own:
+            wanted = None if limit is None else limit - 1
+            names = [each for each in await self.names(own) if each.name.kind != "m"]
+            records = await self._of_history(names, key, current, wanted)
+        wanted = None if limit is None else limit - len(records) - bool(current)
+        if wanted is None or wanted > 0:
+            records += await self._of_earlier_files(key, own, wanted)
+        return FileStates(current, records)
+
+    async def _of_earlier_files(self, key: Key, without: str, wanted: int | None) -> list[StoredRecord]:
+        place = self.place(key.path)
+        files = defaultdict[str, list[ListedRecord]](list)
+        ended: dict[str, float] = {}
+        for each in await self.names():
+            if each.name.history != without and each.name.kind != "m":
+                files[each.name.history].append(each)
+                if each.name.path == place:
+                    ended[each.name.history] = max(each.modified, ended.get(each.name.history, each.modified))
+        records: list[StoredRecord] = []
+        for history in sorted(ended, key=lambda history: (ended[history], history), reverse=True):
+            if wanted is None or len(records) < wanted:
+                rest = None if wanted is None else wanted - len(records)
+                records += await self._of_history(files[history], key, None, rest)
+        return records
+
+    async def _of_history(
+        self, names: Sequence[ListedRecord], key: Key, current: CurrentFile | None, wanted: int | None
+    ) -> list[StoredRecord]:
+        """The states of one history that a name shows, at least the newest ``wanted``; ``names`` are its records."""
+        place, state = self.place(key.path), current.state if current else None
+        existing = {each.name.id for each in names}
+        newest = state.number - 1 if state else max(each.name.number for each in names if each.name.path == place)
+        shows = [each for each in names if each.name.path == place or each.name.number <= newest]
+        rest: Sequence[ListedRecord] = sorted(shows, key=lambda each: each.name.number, reverse=True)
+        previous = state.previous if state else None
+        records: list[StoredRecord] = []
+        found: list[StoredRecord] = []
+        while rest and (wanted is None or len(found) < wanted):
+            now, rest = _of_next_numbers(rest, None if wanted is None else wanted - len(found))
+            records += await self.read(now)
+            ancestors = lineage(records, place, previous, existing)
+            found = await shown(ancestors, place, current, existing, self.begins)
+        return found
+
+    def place_of(self, name: Name) -> Key:
+        """The key of a record with a name."""
+        return records_of(self._agent).join(f"{name.history}/{name}")
+
+    def place(self, path: str) -> str:
+        """The digest of a path, in the names of its records."""
+        return digest_of_path(self._agent, path)
+
+    async def names(self, history: str = "") -> list[ListedRecord]:
+        """List the records and marks of one history, or of all."""
+        top = records_of(self._agent)
+        listing = await tree_flows.list_all(self._store, self._run, top.join_prefix(history) if history else top)
+        parsed = ((entry, Name.parse(entry.key)) for entry in listing.entries)
+        return [ListedRecord(entry, name) for entry, name in parsed if name]
+
+    def key(self, path: str) -> Key:
+        """The key of a file that a record names."""
+        return (Key.tree() if self._agent is None else Key.agent(self._agent)).join(path)
+
+    async def current(self, key: Key, whole: bool = False) -> CurrentFile | None:
+        """Return the current state of a file; see `current_file`."""
+        with renewed_deadline(self._run.now()):
+            return await current_file(self._store, self._run, key, whole)
+
+    async def content(self, key: Key, version: str) -> bytes:
+        """Return the content of a version.
+
+        Raises:
+            AgentMemoryFileNotFoundError: the file has no version with this id.
+            FileTooLargeError: it has more bytes than one call may read.
+        """
+        current, record = await self.locate(key, version)
+        return await self.content_of(record) if record else cast(CurrentFile, current).whole(self._store.max_bytes).data
+
+    async def locate(self, key: Key, version: str) -> tuple[CurrentFile | None, StoredRecord | None]:
+        """Return the current file, and the record of a version; None in its place if the current file is the version.
+
+        Raises:
+            AgentMemoryFileNotFoundError: the file has no version with this id, or it has no content.
+        """
+        current = await self.current(key, whole=True)
+        if version and current and current.state.id == version:
+            return current, None
+        return current, _with_content(await self.records_of_version(key, version, current), key, version)
+
+    async def records_of_version(self, key: Key, version: str, current: CurrentFile | None) -> list[StoredRecord]:
+        """Return the records of an earlier version of a file, the true one first.
+
+        Raises:
+            AgentMemoryFileNotFoundError: the file has no version with this id.
+        """
+        place, history = self.place(key.path), current.state.history if current else ""
+        names = await self.names(history) if history else []
+        if not (meant := [each for each in names if each.name.is_of(version)]):
+            names = await self.names()
+            histories = {each.name.history for each in names if each.name.path == place}
+            meant = [each for each in names if each.name.is_of(version) and each.name.history in histories]
+        existing = {each.name.id for each in names}
+        records = await self.read(meant)
+        self.require_read(each.key for each in meant)  # another one may be of a moment before
+        found = await shown(records, place, None, existing, self.begins)
+        found = [each for each in found if version in (each.version_id, each.name.version_id)] or found
+        if not found:
+            raise AgentMemoryFileNotFoundError(f"no version {version!r}", path=key.path)
+        return found
+
+    async def last_state(self, history: str) -> Origin | None:
+        """Return the number and the id of the last state of a history that has a record, as an origin."""
+        names = [each.name for each in await self.names(history) if each.name.kind != "m"]
+        if not names:
+            return None
+        last = max(names, key=lambda name: name.number)
+        return Origin(last.id, history, last.number, None, None, 0, "", None)
+
+    async def content_of(self, stored: StoredRecord) -> bytes:
+        """Return the content of a record; errors as `content`."""
+        if stored.data is not None:
+            return stored.data
+        return await self._range(stored, 0, stored.record.size)
+
+    async def begins(self, longer: CurrentFile | StoredRecord, shorter: StoredRecord) -> bool:
+        """Whether a content begins with the content of a record; True if one of them is gone."""
+        size, part = shorter.record.size, self._store.part_bytes
+        if size > (longer.record.size if isinstance(longer, StoredRecord) else longer.snapshot.size):
+            return False
+        try:
+            for at in range(0, size, part):
+                end = min(at + part, size)
+                if await self._range(longer, at, end) != await self._range(shorter, at, end):
+                    return False
+        except AgentMemoryFileNotFoundError:
+            return True
+        return True
+
+    async def _range(self, of: CurrentFile | StoredRecord, start: int, end: int) -> bytes:
+        data = of.data if isinstance(of, StoredRecord) else of.snapshot.data if of.is_whole else None
+        if data is not None:
+            return data[start:end]
+        with renewed_deadline(self._run.now()):
+            return (await self._run.call(self._store.read, of.key, start, end)).data
+
+    async def read_mark(self, listed: ListedRecord) -> Mark | None:
+        """Read the mark of a rename; None if it was just deleted, or is damaged or unreadable."""
+        snapshot = await self._read_end_of(listed.key, self._store.max_bytes)
+        try:
+            return Mark.parse(listed.key, snapshot.data) if snapshot else None
+        except ReadError:
+            self._left_out.add(listed.key)
+            return None
+
+    async def read(self, names: Iterable[ListedRecord]) -> list[StoredRecord]:
+        """Read records, also leftovers; those that were just deleted, damaged or unreadable are left out.
+
+        A failure of the storage that is not about one record is raised.
+        """
+        found = await self._run.map(self._read_record, list(names), tree_flows.AT_ONCE)
+        self._report_left_out()
+        return [each for each in found if each]
+
+    def require_read(self, names: Iterable[Key]) -> None:
+        """Raise if the storage failed to read one of these records: an erasing call needs the facts in it."""
+        if error := next((self._unreadable[name] for name in names if name in self._unreadable), None):
+            raise error
+
+    @property
+    def left_out(self) -> int:
+        """The number of records that were damaged or unreadable, so that results do not have them."""
+        return len(self._left_out)
+
+    def _report_left_out(self) -> None:
+        """Log, once in each operation, the number of records that were left out."""
+        if self._left_out and not self._reported:
+            self._reported = True
+            first = min(self._left_out).name
+            _log.warning(
+                "%d records of versions are damaged or unreadable, and left out; one is %a", len(self._left_out), first
+            )
+
+    async def recent(
+        self, is_meant: Callable[[str], bool], limit: int | None, after: str | None
+    ) -> tuple[FileVersion, ...]:
+        """Return the earlier versions of many files, by the storage's time of their end, latest first.
+
+        Args:
+            is_meant: whether the versions of a path are returned.
+            limit: the maximum number; None for all.
+            after: the id of the last version of the page before.
+
+        Raises:
+            AgentMemoryFileNotFoundError: there is no version ``after``.
+        """
+        listed = await self.names()
+        existing = {each.name.id for each in listed}
+        states = _latest_first(listed)
+        if after is not None:
+            last = next((n for n, those in enumerate(states) if any(each.name.is_of(after) for each in those)), None)
+            if last is None:
+                raise AgentMemoryFileNotFoundError(f"no version {after!r}")
+            del states[: last + 1]
+        found: list[FileVersion] = []
+        step = min(limit or _READ_AT_A_TIME, _READ_AT_A_TIME)
+        while states and (limit is None or len(found) < limit):
+            now, states = states[:step], states[step:]
+            records = await self.read(one for those in now for one in those)
+            current = await self._current_files(each for each in records if is_meant(each.record.path))
+            for those in now:
+                names = {each.name for each in those}
+                mine = [each for each in records if each.name in names and is_meant(each.record.path)]
+                if mine:
+                    file = current.get(mine[0].record.path)
+                    shows = await shown(mine, mine[0].name.path, file, existing, self.begins)
+                    found += (each.version for each in shows)
+        return tuple(found[:limit])
+
+    async def _current_files(self, records: Iterable[StoredRecord]) -> dict[str, CurrentFile | None]:
+        """The current files of some records; with content if one of the records may be a leftover."""
+        states = defaultdict[str, set[str | None]](set)
+        for each in records:
+            states[each.record.path] |= {each.record.id, each.record.previous}
+
+        async def read(path: str) -> CurrentFile | None:
+            found = await self.current(self.key(path))
+            return await self.current(self.key(path), True) if found and found.origin.id in states[path] else found
+
+        return dict(zip(states, await self._run.map(read, list(states), tree_flows.AT_ONCE), strict=True))
+
+    async def _read_end_of(self, name: Key, size: int = LAST_BYTES) -> Snapshot | None:
+        """Read as `_read_end`; None also if the storage fails to read this record, but not others."""
+        try:
+            with renewed_deadline(self._run.now()):
+                return await _read_end(self._store, self._run, name, size)
+        except AgentMemoryError as error:
+            if not fails_alone(error):
+                raise
+            self._left_out.add(name)
+            self._unreadable[name] = error
+            return None
+
+    async def _read_record(self, listed: ListedRecord) -> StoredRecord | None:
+        if (snapshot := await self._read_end_of(listed.key)) is None:
+            return None
+        try:
+            record = Record.parse(listed.key, self._agent, snapshot.data, snapshot.size)
+        except ReadError:
+            self._left_out.add(listed.key)
+            return None
+        if record.reason is None:
+            record = replace(record, ended_by=replace(record.ended_by, time=listed.modified))
+        is_whole = len(snapshot.data) == snapshot.size
+        return StoredRecord(record, listed.name, listed.key, snapshot.data[: record.size] if is_whole else None)
+
+
+def _with_content(records: Sequence[StoredRecord], key: Key, version: str) -> StoredRecord:
+    """The true record of a version; raises `AgentMemoryFileNotFoundError` if it has no content."""
+    best = records[0]
+    if best.record.redacted_by:
+        raise AgentMemoryFileNotFoundError(f"version {version!r} was redacted", path=key.path)
+    if best.record.reason is not None:
+        message = f"a redaction of version {version!r} did not end: call it again"
+        raise AgentMemoryFileNotFoundError(message, path=key.path)
+    return best
+
+
+async def _read_end(store: Backend, run: Run, name: Key, size: int) -> Snapshot | None:
+    """Read the last ``size`` bytes of a record, or all its facts; None if another process has deleted it."""
+    while True:
+        try:
+            snapshot = await run.call(store.read, name, -size, None)
+        except AgentMemoryFileNotFoundError:
+            return None
+        needed = Record.bytes_of_facts(snapshot.data)
+        if needed <= len(snapshot.data) or needed > snapshot.size:
+            return snapshot
+        size = needed
+
+
+def _of_next_numbers(
+    names: Sequence[ListedRecord], count: int | None
+) -> tuple[Sequence[ListedRecord], Sequence[ListedRecord]]:
+    """Split records, latest number first: those of the first ``count`` numbers, and the others."""
+    numbers = list(dict.fromkeys(each.name.number for each in names))[:count]
+    now = [each for each in names if each.name.number in set(numbers)]
+    return now, names[len(now) :]
+
+
+def _latest_first(names: Iterable[ListedRecord]) -> list[list[ListedRecord]]:
+    """The records of each state under each name, in the order of the storage's time."""
+    states: dict[tuple[str, str], list[ListedRecord]] = {}
+    for each in sorted(names, key=lambda each: (-each.modified, str(each.name))):
+        if each.name.kind != "m":
+            states.setdefault((each.name.id, each.name.path), []).append(each)
+    return list(states.values())

@@ -1,0 +1,142 @@
+"""In hostile histories every acknowledged state is listed, and nothing connected with a forgotten file is left."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_memory import AgentMemory, VersionLimits
+from agent_memory.core.versions import find
+from agent_memory.core.versions.archive import Archive
+from agent_memory.core.versions.forget import Forgetting
+from agent_memory.core.versions.origin import Origin
+from tests.core.versions.hostile import History, Killed, Storage, StorageInMemory, killing
+from tests.support import sizes
+
+_STEPS = 25
+_PLANTED = 400
+_NONE = logging.CRITICAL + 1
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    """Thousands of histories log the errors that they provoke."""
+    logging.disable(_NONE)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def failures(make: Callable[[int], Storage], seeds: Iterable[int]) -> Iterator[str]:
+    for seed in seeds:
+        history = History(make(seed), seed)
+        history.play(_STEPS)
+        if history.faults:
+            yield "\n".join([f"seed {seed}", *history.steps, *history.faults])
+
+
+in_blocks = pytest.mark.parametrize("block", [0, *(pytest.param(n, marks=pytest.mark.long) for n in range(1, 10))])
+
+
+@in_blocks
+@pytest.mark.parametrize("kind", ["disk", "memory"])
+def test_no_history_loses_a_state_or_keeps_what_was_forgotten(kind: str, block: int, tmp_path: Path) -> None:
+    def make(seed: int) -> Storage:
+        root = tmp_path / str(seed)
+        root.mkdir()
+        return Storage(root) if kind == "disk" else StorageInMemory()
+
+    seeds = range(block * 200, (block + 1) * 200) if sizes.is_long else range(50)
+    assert next(failures(make, seeds), None) is None
+
+
+async def nothing_is_compared(*_: Any) -> bool:
+    return True
+
+
+def the_newest_goes_first(self: Forgetting, selected: Any) -> Iterator[Any]:
+    yield from [*_phases(self, selected)][::-1]
+
+
+def a_copied_history_is_of_one_file(records: Any, place: str, previous: Any, existing: Any) -> Any:  # noqa: ARG001
+    return list(records)
+
+
+async def no_mark_is_written(*_: Any, **__: Any) -> None: ...
+
+
+def an_origin_begins_a_history(self: Origin, by: Any, size: int, data: Any) -> Origin:  # noqa: ARG001
+    return Origin.first(by, size, data)
+
+
+_phases = Forgetting._phases
+
+
+@pytest.mark.parametrize(
+    ("where", "name", "defect"),
+    [
+        (find.Histories, "begins", nothing_is_compared),
+        (Archive, "write_mark", no_mark_is_written),
+        (Origin, "next", an_origin_begins_a_history),
+    ],
+    ids=["hidden by id alone", "no mark", "no history"],
+)
+def test_a_planted_defect_is_found(where: Any, name: str, defect: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(where, name, defect)
+    found = failures(lambda _: StorageInMemory(), range(_PLANTED))
+    assert next(found, None) is not None
+
+
+ENDS: dict[str, Callable[[Storage, AgentMemory], object]] = {
+    "is there": lambda _, m: m.append("c.md", "canary-last\n"),
+    "is deleted": lambda _, m: m.delete("c.md"),
+    "is deleted by a tool": lambda s, _: s.remove("c.md"),
+    "lost its origin": lambda s, _: s.replace("c.md", "canary-last\n"),
+    "was renamed by a tool": lambda s, _: s.move("c.md", "d.md") or s.move("d.md", "c.md"),  # type: ignore[func-returns-value]
+    "lost the settings": lambda s, _: s.lose_settings(),
+}
+
+
+def forgets_although_killed(storage: Storage, end: str, number: int, after: bool) -> bool:
+    """Forget a file with three names, killed at a call of the storage, and again; return whether it was killed."""
+    with AgentMemory.open(storage.url, versions=VersionLimits()) as memory:
+        for name, earlier in (("a.md", None), ("b.md", "a.md"), ("c.md", "b.md")):
+            if earlier:
+                memory.rename(earlier, name)
+            for change in range(2 if name != "c.md" else 0):
+                memory.write(name, f"canary of {name} {change}\n")
+        ENDS[end](storage, memory)
+    with AgentMemory.open(storage.url) as memory:
+        try:
+            with killing(memory, number, after):
+                memory.forget("c.md")
+            was_killed = False
+        except Killed:
+            was_killed = True
+    with AgentMemory.open(storage.url) as memory:
+        memory.forget("c.md")
+    left = [place for place, data in storage.contents() if b"canary" in data]
+    assert left == [], f"killed {'after' if after else 'before'} call {number}"
+    return was_killed
+
+
+def forgets_at_every_kill(end: str) -> None:
+    for after in (False, True):
+        number = 1
+        while forgets_although_killed(StorageInMemory(), end, number, after):
+            number += 1
+        assert number > 10
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_forget_that_is_killed_at_any_call_is_completed_by_a_repetition(end: str) -> None:
+    forgets_at_every_kill(end)
+
+
+def test_an_erasing_that_begins_with_the_newest_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Forgetting, "_phases", the_newest_goes_first)
+    with pytest.raises(AssertionError, match="killed"):
+        forgets_at_every_kill("is deleted")
