@@ -20,7 +20,7 @@ COMMANDS = {
     "rm -r": (["rm", "-r", "dir"], "Delete 2 files of bob at dir? Each becomes a version."),
     "forget": (
         ["forget", "dir"],
-        "Erase 'dir' of agent 'bob' for good: 2 current files, and all that is kept of earlier ones?",
+        "Erase 'dir' of agent 'bob' for good: 2 current files, 1 earlier version, and all that is kept",
     ),
     "redact": (["redact", "dir/a.md", "ID", "--reason", "a key"], "Erase the content of version ID of dir/a.md of bob"),
     "undo": (["undo", "--by", "eve"], "would be restored: dir/a.md"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -152,6 +153,7 @@ def test_forget_erases_a_file_and_writes_a_receipt(run: Run, store: Path) -> Non
         "log/audit.jsonl",
     )
     facts = {"agent": "bob", "path": "dir/b.md", "files": 1, "skipped": 0}
+    facts |= {"versions": 0, "other_names": {}, "dry_run": False}
     assert json.loads(result.stdout) == {**facts, "salt": False, "versions_searched": True}
     assert files(store) == ["bob/a.md", "eve/a.md"]
     shown = json.loads(run("--json", "audit", "show", "--log", "log/audit.jsonl").stdout)["records"][-1]
@@ -264,3 +266,34 @@ def _without_versions(request: web.Request) -> web.Response | None:
     if {"versions", "versioning"}.isdisjoint(request.query):
         return None
     return web.Response(status=501, text="<Error><Code>NotImplemented</Code></Error>", content_type="application/xml")
+
+
+def test_a_dry_run_and_the_result_name_the_versions_under_other_names(run: Run, tmp_path: Path) -> None:
+    def stored(*words: str) -> Result:
+        return run("--url", "kept", "--no-audit", *words)
+
+    stored("versions", "on")
+    stored("write", "a.md", "one")
+    stored("write", "a.md", "two")
+    stored("mv", "a.md", "b.md")
+    shutil.copy2(tmp_path / "kept/agent_memory/default/b.md", tmp_path / "kept/agent_memory/default/copy.md")
+    stored("write", "copy.md", "three")
+    planned = stored("forget", "b.md", "--dry-run")
+    told = "1 file and 2 earlier versions (1 under a.md, 1 under copy.md) of default\n"
+    assert (planned.exit_code, planned.stdout) == (0, f"would forget {told}"), planned.stderr
+    assert stored("read", "b.md").stdout == "two"
+    assert stored("forget", "b.md", "--yes").stdout == f"forgot {told}"
+    assert stored("read", "copy.md").stdout == "three"
+    assert json.loads(stored("--json", "versions").stdout)["versions"] == []
+
+
+def test_a_deleted_file_is_forgotten(run: Run) -> None:
+    def stored(*words: str) -> Result:
+        return run("--url", "kept", "--no-audit", *words)
+
+    stored("versions", "on")
+    stored("write", "a.md", "one")
+    stored("rm", "a.md", "--yes")
+    result = stored("forget", "a.md", "--yes")
+    assert (result.exit_code, result.stdout) == (0, "forgot 0 files and 1 earlier version of default\n"), result.stderr
+    assert stored("forget", "a.md", "--yes").exit_code == 3
