@@ -750,3 +750,26 @@ def test_an_undo_can_be_undone(memory: AgentMemory, ann: AgentMemory, bob: Agent
     memory.acting_as("admin").versions.undo(actor="bob")
     memory.versions.undo(actor="admin")
     assert contents(memory, "f") == ["1", "2", "1", "2"]
+
+
+def test_an_undo_reads_only_what_it_takes_back(
+    memory: AgentMemory, ann: AgentMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(200):
+        ann.write("f", f"{number}")
+    for number in range(20):
+        ann.write(f"other/{number}", "1")
+        ann.write(f"other/{number}", "2")
+    memory.acting_as("bob", "call-b").write("f", "by bob")
+    backend: Any = memory._tree.backend
+    reads: list[str] = []
+    read = backend.read
+
+    def counted(key: Any, *args: Any, **options: Any) -> Any:
+        reads.append(key.path if not key.is_internal else "a record")
+        return read(key, *args, **options)
+
+    monkeypatch.setattr(backend, "read", counted)
+    assert steps(memory.versions.undo(tool_call_id="call-b", dry_run=True)) == [("restore", "f")]
+    assert reads.count("a record") == 1, "the one that is restored"
+    assert len(reads) == 1 + 21 + 1, "and the origin of each file, and the content of the one that changes"
