@@ -257,6 +257,8 @@ class History:
             self._end(name, done)
         elif before is not None and self._is_on and self._lineages[name].has_origin:
             self._lineages[name].past.add(before)  # a record may be left of the change that was not made
+        elif before is not None and self._is_on:
+            self._shared.add(before)  # such a record of a file without an origin has a history of its own
         if now is None:
             self._present.pop(name, None)
             self._lineages.pop(name, None)
