@@ -424,6 +424,7 @@ class History:
         lineage = self._lineages.get(name)
         others = [*self._lineages.values(), *(of for _, of in self._aside.values())]
         kept = {content for each in others if each != lineage for content in each.past}  # the past of copies, too
+        kept |= {content for other, ended in self._ended.items() if other != name for content in ended}
         gone = (set(self._ended[name]) - kept) | {self._present.get(name, "")}
         gone |= lineage.past | lineage.by_mark if lineage else set()
         for _ in range(4):
