@@ -263,8 +263,8 @@ def _show_redacted(settings: Settings, result: RedactResult) -> None:
     if settings.json:
         still_in = [{"path": each.path, "id": each.id, "present": not each.ended_by} for each in result.still_in]
         facts = {"agent": settings.agent, "path": result.path, "redacted": result.version}
-        facts["other_names"] = list(result.other_names)  # type: ignore[assignment]
-        show_json({**facts, "still_in": still_in, "versions_searched": result.versions_searched})
+        found = {"other_names": result.other_names, "still_in": still_in}
+        show_json({**facts, **found, "versions_searched": result.versions_searched})
         return
     others = ", ".join(map(field, result.other_names))
     also = f", and of its copies: {others}" if others else ""

@@ -13,7 +13,7 @@ The modules, from a call down to the storage, for example from `AgentMemory.writ
 ``flows``             read, write, append, delete; `until_won`; ``editing``: edit; ``part_flows``: files in parts
 ``tree_flows``        list, copy, rename, delete and forget directories; ``one_file``: failures of some of many files
 ``idempotency``       a change that is made at most once; ``receipts``: its stored fact
-``versions``          what a store keeps of earlier states: ``settings``, ``archive``, ``history``, ``undo`` and others
+``versions``          what a store keeps of earlier states: ``settings``, ``keep``, ``find``, ``undo`` and others
 **the store**
 ``store_record``      the record of the store: its form, and `KnownStore`: the record as this process knows it
 ``internal_trees``    the trees of this package's own data, and sweeps; ``stored_facts``: checks what is read from them
@@ -22,6 +22,6 @@ The modules, from a call down to the storage, for example from `AgentMemory.writ
 ``sync_facade``       one implementation for the sync and the async twin of an interface
 ====================  ============================================================================================
 
-`Backend.write` has these implementations: the backends, and `agent_memory.core.versions.store.VersionedStore`, which a
+`Backend.write` has these implementations: the backends, and `agent_memory.core.versions.keep.VersionedStore`, which a
 flow gets instead of the backend while the store keeps versions.
 """

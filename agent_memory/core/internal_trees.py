@@ -31,12 +31,12 @@ _SUBJECTS: Final[Mapping[str, str]] = {
 }
 
 
-def internal_tree(name: str, agent: str | None, below: str = "") -> Key:
+def internal_tree(name: str, agent: str | None) -> Key:
     """A tree with data of one agent, or of a tree without agents.
 
     It is a separate tree, so that no backend reads the names above it: an agent's credentials may not permit that.
     """
-    directory = Key.internal("/".join(filter(None, (name, _NO_AGENT if agent is None else agent, below))))
+    directory = Key.internal(f"{name}/{_NO_AGENT if agent is None else agent}")
     return directory.relative_to(directory)
 
 

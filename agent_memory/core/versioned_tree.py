@@ -204,17 +204,15 @@ class VersionedTree(Scope):
         """Erase a file, or the files of a directory, with their versions and receipts; with ``dry_run`` only count."""
         histories = Histories(store, run, self.agent)
         forgetting = Forgetting(store, run, histories, c.key)
-        found = await forgetting.plan()
+        await forgetting.plan()
         if dry_run:
-            return found, Effect(files=forgetting.files)
-        erased = False
-        with tree_flows.reported_as_partial(c.key, lambda: erased):
+            return forgetting.forgotten, Effect(files=forgetting.files)
+        effect = Effect()
+        with tree_flows.reported_as_partial(c.key, lambda: forgetting.has_erased or bool(effect.files)):
             await forget_receipts(store, run, c)  # first: if they cannot be read, the file stays
-            done = await forgetting.erase()
-            erased = bool(done.versions)
-            effect = await tree_flows.forget(store, run, c.key)  # last: what is left finds the records of a file
-            erased = erased or bool(effect.files)
-            done += await forgetting.erase()  # those of changes that were made meanwhile
+            await forgetting.erase()
+            effect = await tree_flows.forget(store, run, c.key)  # a repetition finds the records by the file
+            await forgetting.erase_rest()
             if not c.key.path:
-                await tree_flows.forget(store, run, records_of(c.agent))  # also what is no record
-        return done, effect
+                await tree_flows.forget(store, run, records_of(c.agent))  # files with other names lie there too
+        return forgetting.forgotten, effect

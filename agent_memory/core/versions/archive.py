@@ -11,7 +11,7 @@ from agent_memory.backend._deadline import renewed_deadline
 from agent_memory.core import part_flows
 from agent_memory.core.internal_trees import about_callers_file
 from agent_memory.core.versions.origin import MadeBy, Origin
-from agent_memory.core.versions.record import Mark, Name, Record, mark_name, records_of
+from agent_memory.core.versions.record import Mark, Name, Record, digest_of_path, mark_name, records_of
 from agent_memory.core.versions.states import CurrentFile
 from agent_memory.errors import AgentMemoryError, ConflictError, OutcomeUnknownError
 from agent_memory.key import Key
@@ -69,10 +69,14 @@ class Archive:
     async def write_mark(
         self, source: Key, target: Key, origin: Origin | None, files: Sequence[tuple[str, str]] = ()
     ) -> None:
-        """Write the mark of a rename: of a file with an origin, or of a directory with files that have one."""
+        """Write the mark of a rename: of a file with an origin, or of a directory with files that have one.
+
+        ``files`` has the history and the new path of each file of the directory.
+        """
         if not (origin.id if origin else files):
             return
-        mark = Mark(source.path, target.path, self._by.shortened(), files)
+        places = [(history, digest_of_path(self._agent, path)) for history, path in files]
+        mark = Mark(source.path, target.path, self._by.shortened(), places)
         name = self._place_of(mark_name(self._agent, target.path, self._by, origin))
         with about_callers_file(source.path, "the rename cannot be recorded"):
             await self._run.call(self._store.write, name, mark.to_bytes(), ABSENT)

@@ -50,6 +50,33 @@ class ListedRecord(NamedTuple):
         return self.entry.modified
 
 
+class RecordListing:
+    """A listing of one agent's records and marks.
+
+    Attributes:
+        records: the records of each history.
+        marks: the marks of each history.
+    """
+
+    def __init__(self, listed: Iterable[ListedRecord]) -> None:
+        self.records = defaultdict[str, list[ListedRecord]](list)
+        self.marks = defaultdict[str, list[ListedRecord]](list)
+        self._ended = defaultdict[str, dict[str, float]](dict)
+        for each in listed:
+            name = each.name
+            if name.is_mark:
+                self.marks[name.history].append(each)
+            else:
+                self.records[name.history].append(each)
+                last = self._ended[name.path]
+                last[name.history] = max(each.modified, last.get(name.history, each.modified))
+
+    def files_with(self, place: str, without: str) -> list[str]:
+        """The histories with a record under a name, but for one history; the file that ended last comes first."""
+        ended = self._ended.get(place, {})
+        return sorted(ended.keys() - {without}, key=lambda history: (ended[history], history), reverse=True)
+
+
 class Histories:
     """The records of one agent's files.
 
@@ -95,27 +122,20 @@ class Histories:
         own = current.state.history if current else ""
         if own:
             wanted = None if limit is None else limit - 1
-            names = [each for each in await self.names(own) if each.name.kind != "m"]
-            records = await self._of_history(names, key, current, wanted)
+            listing = RecordListing(await self.names(own))
+            records = await self._of_history(listing.records[own], key, current, wanted)
         wanted = None if limit is None else limit - len(records) - bool(current)
         if wanted is None or wanted > 0:
             records += await self._of_earlier_files(key, own, wanted)
         return FileStates(current, records)
 
     async def _of_earlier_files(self, key: Key, without: str, wanted: int | None) -> list[StoredRecord]:
-        place = self.place(key.path)
-        files = defaultdict[str, list[ListedRecord]](list)
-        ended: dict[str, float] = {}
-        for each in await self.names():
-            if each.name.history != without and each.name.kind != "m":
-                files[each.name.history].append(each)
-                if each.name.path == place:
-                    ended[each.name.history] = max(each.modified, ended.get(each.name.history, each.modified))
+        listing = RecordListing(await self.names())
         records: list[StoredRecord] = []
-        for history in sorted(ended, key=lambda history: (ended[history], history), reverse=True):
+        for history in listing.files_with(self.place(key.path), without):
             if wanted is None or len(records) < wanted:
                 rest = None if wanted is None else wanted - len(records)
-                records += await self._of_history(files[history], key, None, rest)
+                records += await self._of_history(listing.records[history], key, None, rest)
         return records
 
     async def _of_history(
@@ -180,10 +200,10 @@ class Histories:
         current = await self.current(key, whole=True)
         if version and current and current.state.id == version:
             return current, None
-        return current, _with_content(await self.records_of_version(key, version, current), key, version)
+        return current, _with_content(await self.record_of_version(key, version, current), key, version)
 
-    async def records_of_version(self, key: Key, version: str, current: CurrentFile | None) -> list[StoredRecord]:
-        """Return the records of an earlier version of a file, the true one first.
+    async def record_of_version(self, key: Key, version: str, current: CurrentFile | None) -> StoredRecord:
+        """Return the true record of an earlier version of a file, whose current state is given.
 
         Raises:
             AgentMemoryFileNotFoundError: the file has no version with this id.
@@ -196,47 +216,53 @@ class Histories:
             meant = [each for each in names if each.name.is_of(version) and each.name.history in histories]
         existing = {each.name.id for each in names}
         records = await self.read(meant)
-        self.require_read(each.key for each in meant)  # another one may be of a moment before
-        found = await shown(records, place, None, existing, self.begins)
-        found = [each for each in found if version in (each.version_id, each.name.version_id)] or found
-        if not found:
-            raise AgentMemoryFileNotFoundError(f"no version {version!r}", path=key.path)
-        return found
+        self.require_read(each.key for each in meant)  # another record of the state may be shorter
+        for each in await shown(records, place, None, existing, self.begins):
+            if version in (each.version_id, each.name.version_id):
+                return each
+        raise AgentMemoryFileNotFoundError(f"no version {version!r}", path=key.path)
 
     async def last_state(self, history: str) -> Origin | None:
         """Return the number and the id of the last state of a history that has a record, as an origin."""
-        names = [each.name for each in await self.names(history) if each.name.kind != "m"]
-        if not names:
-            return None
-        last = max(names, key=lambda name: name.number)
-        return Origin(last.id, history, last.number, None, None, 0, "", None)
+        names = [each.name for each in await self.names(history) if not each.name.is_mark]
+        last = max(names, key=lambda name: name.number, default=None)
+        return last and Origin(last.id, history, last.number, None, None, 0, "", None)
 
     async def content_of(self, stored: StoredRecord) -> bytes:
         """Return the content of a record; errors as `content`."""
         if stored.data is not None:
             return stored.data
-        return await self._range(stored, 0, stored.record.size)
+        return await self.range_of(stored, 0, stored.record.size)
 
     async def begins(self, longer: CurrentFile | StoredRecord, shorter: StoredRecord) -> bool:
         """Whether a content begins with the content of a record; True if one of them is gone."""
-        size, part = shorter.record.size, self._store.part_bytes
-        if size > (longer.record.size if isinstance(longer, StoredRecord) else longer.snapshot.size):
-            return False
         try:
-            for at in range(0, size, part):
-                end = min(at + part, size)
-                if await self._range(longer, at, end) != await self._range(shorter, at, end):
-                    return False
+            return await self.starts_with(longer, shorter)
         except AgentMemoryFileNotFoundError:
             return True
+
+    async def starts_with(self, longer: CurrentFile | StoredRecord, shorter: StoredRecord) -> bool:
+        """Whether a content begins with the content of a record, compared in parts.
+
+        Raises:
+            AgentMemoryFileNotFoundError: one of them is gone.
+        """
+        size, part = shorter.record.size, self._store.part_bytes
+        if size > longer.size:
+            return False
+        for at in range(0, size, part):
+            end = min(at + part, size)
+            if await self.range_of(longer, at, end) != await self.range_of(shorter, at, end):
+                return False
         return True
 
-    async def _range(self, of: CurrentFile | StoredRecord, start: int, end: int) -> bytes:
+    async def range_of(self, of: CurrentFile | StoredRecord, start: int, end: int) -> bytes:
+        """Return the bytes ``[start:end]`` of a content, which may end before."""
         data = of.data if isinstance(of, StoredRecord) else of.snapshot.data if of.is_whole else None
         if data is not None:
             return data[start:end]
         with renewed_deadline(self._run.now()):
-            return (await self._run.call(self._store.read, of.key, start, end)).data
+            return (await self._run.call(self._store.read, of.key, start, min(end, of.size))).data
 
     async def read_mark(self, listed: ListedRecord) -> Mark | None:
         """Read the mark of a rename; None if it was just deleted, or is damaged or unreadable."""
@@ -349,9 +375,8 @@ class Histories:
         return StoredRecord(record, listed.name, listed.key, snapshot.data[: record.size] if is_whole else None)
 
 
-def _with_content(records: Sequence[StoredRecord], key: Key, version: str) -> StoredRecord:
-    """The true record of a version; raises `AgentMemoryFileNotFoundError` if it has no content."""
-    best = records[0]
+def _with_content(best: StoredRecord, key: Key, version: str) -> StoredRecord:
+    """Return the record of a version; raises `AgentMemoryFileNotFoundError` if it has no content."""
     if best.record.redacted_by:
         raise AgentMemoryFileNotFoundError(f"version {version!r} was redacted", path=key.path)
     if best.record.reason is not None:
@@ -386,6 +411,6 @@ def _latest_first(names: Iterable[ListedRecord]) -> list[list[ListedRecord]]:
     """The records of each state under each name, in the order of the storage's time."""
     states: dict[tuple[str, str], list[ListedRecord]] = {}
     for each in sorted(names, key=lambda each: (-each.modified, str(each.name))):
-        if each.name.kind != "m":
+        if not each.name.is_mark:
             states.setdefault((each.name.id, each.name.path), []).append(each)
     return list(states.values())

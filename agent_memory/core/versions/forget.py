@@ -27,13 +27,8 @@ _MOST_LISTINGS: Final = 10
 class Forgotten(NamedTuple):
     """The earlier versions that a `forget` erases: their number, and how many of them are under which other names."""
 
-    versions: int = 0
-    other_names: tuple[tuple[str, int], ...] = ()
-
-    def __add__(self, other: object) -> Forgotten:
-        assert isinstance(other, Forgotten)  # noqa: S101 - of this module only
-        names = Counter(dict(self.other_names)) + Counter(dict(other.other_names))
-        return Forgotten(self.versions + other.versions, tuple(sorted(names.items())))
+    versions: int
+    other_names: tuple[tuple[str, int], ...]
 
 
 class Forgetting:
@@ -47,6 +42,7 @@ class Forgetting:
 
     Attributes:
         files: the number of current files; known after `plan`.
+        has_erased: whether something was erased.
     """
 
     def __init__(self, store: Backend, run: Run, histories: Histories, key: Key) -> None:
@@ -58,11 +54,12 @@ class Forgetting:
         """The path of each digest that was looked up; None if no record of it can be read."""
         self._meant: set[str] = set()
         """The histories that are erased as a whole."""
-        self._planned: list[ListedRecord] | None = None
+        self._found: list[ListedRecord] = []
         self._is_file = False
         self.files = 0
+        self.has_erased = False
 
-    async def plan(self) -> Forgotten:
+    async def plan(self) -> None:
         """Find what is to be erased, before anything is.
 
         Raises:
@@ -76,34 +73,40 @@ class Forgetting:
         found = [history, *await self._run.map(self._current_history, keys, tree_flows.AT_ONCE)]
         self._meant |= {history for history in found if history}
         self._paths |= {self._histories.place(key.path): key.path for key in (self._key, *keys)}
-        self._planned = await self._selected()
-        return self._counted(self._planned)
+        self._found = await self._selected()
 
-    async def erase(self) -> Forgotten:
-        """Erase the records of the plan, or those of new listings until one shows none.
+    @property
+    def forgotten(self) -> Forgotten:
+        """The versions that were found so far."""
+        versions = [each.name.path for each in self._found if not each.name.is_mark]
+        others = Counter(self._paths.get(place) or "?" for place in versions if not self._is_meant(place))
+        return Forgotten(len(versions), tuple(sorted(others.items())))
+
+    async def erase(self) -> None:
+        """Erase the records and marks of the plan."""
+        await self._erase(self._found)
+
+    async def erase_rest(self) -> None:
+        """Erase what other writers added since the plan, until a listing shows nothing.
 
         Raises:
             WriteError: other writers add records as fast as they are erased, or the storage still lists an erased one.
-            PartialOperationError: a record could not be erased, and others were.
         """
-        done = Forgotten()
-        erased = 0
+        for _ in range(_MOST_LISTINGS):
+            if not (selected := await self._selected()):
+                return
+            self._found += selected
+            await self._erase(selected)
+        raise WriteError("the storage still lists versions that it said it had erased", path=self._key.path)
 
+    async def _erase(self, selected: list[ListedRecord]) -> None:
         async def one(each: ListedRecord) -> None:
-            nonlocal erased
             with renewed_deadline(self._run.now()):
-                erased += (await tree_flows.forget(self._store, self._run, each.key)).files or 0
+                erased = await tree_flows.forget(self._store, self._run, each.key)
+            self.has_erased |= bool(erased.files)
 
-        with tree_flows.reported_as_partial(self._key, lambda: bool(erased)):
-            for _ in range(_MOST_LISTINGS):
-                is_planned, selected = self._planned is not None, self._planned
-                selected, self._planned = await self._selected() if selected is None else selected, None
-                done += self._counted(selected)
-                for phase in self._phases(selected):
-                    await self._run.map(one, phase, tree_flows.AT_ONCE)
-                if is_planned or not selected:
-                    return done
-            raise WriteError("the storage still lists versions that it said it had erased", path=self._key.path)
+        for phase in self._phases(selected):
+            await self._run.map(one, phase, tree_flows.AT_ONCE)
 
     async def _current_history(self, key: Key) -> str | None:
         with renewed_deadline(self._run.now()):
@@ -128,6 +131,8 @@ class Forgetting:
 
     def _is_meant(self, place: str) -> bool:
         """Whether a digest is that of a path to forget."""
+        if not self._key.path:
+            return True  # the whole tree
         path = self._paths.get(place)
         return path is not None and is_at_or_below(path, self._key.path)
 
@@ -142,7 +147,7 @@ class Forgetting:
 
     async def _path_of(self, those: list[ListedRecord]) -> str | None:
         for each in those:
-            if each.name.kind == "m":
+            if each.name.is_mark:
                 if mark := await self._histories.read_mark(each):
                     return mark.target
             elif stored := await self._histories.read([each]):
@@ -152,7 +157,7 @@ class Forgetting:
     async def _marked(self, listed: Iterable[ListedRecord]) -> set[str]:
         """The histories that a mark leads to a path to forget, if no file with another name has them."""
         listed = list(listed)
-        marks = [each for each in listed if each.name.kind == "m"]
+        marks = [each for each in listed if each.name.is_mark]
         renamed: dict[str, set[str]] = defaultdict(set)
         led: set[str] = set()
         for each in marks:
@@ -182,28 +187,19 @@ class Forgetting:
     def _phases(self, selected: list[ListedRecord]) -> Iterator[list[ListedRecord]]:
         """The records in the order in which they are erased."""
         newest = {each.key for those in _newest(selected).values() for each in those}
-        marks = [each for each in selected if each.name.kind == "m"]
+        marks = [each for each in selected if each.name.is_mark]
         last = [each for each in selected if each.key in newest]
-        yield [each for each in selected if each.key not in newest and each.name.kind != "m"]
+        yield [each for each in selected if each.key not in newest and not each.name.is_mark]
         yield [each for each in last if not self._is_meant(each.name.path)]
         yield [each for each in last if self._is_meant(each.name.path)]
         yield marks
-
-    def _counted(self, selected: Iterable[ListedRecord]) -> Forgotten:
-        versions = [each for each in selected if each.name.kind != "m"]
-        if not self._key.path:
-            return Forgotten(len(versions))
-        others = Counter(
-            self._paths.get(each.name.path) or "?" for each in versions if not self._is_meant(each.name.path)
-        )
-        return Forgotten(len(versions), tuple(sorted(others.items())))
 
 
 def _newest(listed: Iterable[ListedRecord]) -> dict[str, list[ListedRecord]]:
     """The records of the last state of each history; several if a copy of the file went on for itself."""
     found: dict[str, list[ListedRecord]] = {}
     for each in listed:
-        if each.name.kind == "m":
+        if each.name.is_mark:
             continue
         others = found.get(each.name.history)
         if not others or each.name.number > others[0].name.number:

@@ -46,13 +46,8 @@ from agent_memory.core.flows import (
 )
 from agent_memory.core.versions.archive import Archive
 from agent_memory.core.versions.origin import MadeBy, Origin
-from agent_memory.core.versions.record import digest_of_path
 from agent_memory.core.versions.states import CurrentFile, read_current
-from agent_memory.errors import (
-    AgentMemoryFileNotFoundError,
-    ConflictError,
-    FileTooLargeError,
-)
+from agent_memory.errors import AgentMemoryFileNotFoundError, ConflictError, FileTooLargeError
 from agent_memory.key import Key
 from agent_memory.runtime.run import Run, RunAround
 
@@ -83,7 +78,6 @@ class VersionedStore(Backend):
         self.part_bytes = inner.part_bytes
         self._inner = inner
         self._run = run
-        self._agent = agent
         self.run = _VersionedRun(run, inner)
         self.archive = Archive(inner, run, agent, by)
         self._by = by
@@ -207,8 +201,7 @@ class VersionedStore(Backend):
             with suppress(AgentMemoryFileNotFoundError):
                 found = await read_current(self._inner, self._run, entry.key, 0, 0)
                 if history := found.origin.history:
-                    path = target.join(entry.key.relative_to(source).path).path
-                    return history, digest_of_path(self._agent, path)
+                    return history, target.join(entry.key.relative_to(source).path).path
             return None
 
         entries = (await tree_flows.list_all(self._inner, self._run, source)).entries

@@ -75,13 +75,13 @@ async def shown(
         of_state[each.record.id].append(each)
     found: list[StoredRecord] = []
     for id_, those in of_state.items():
-        own = [each for each in those if each.name.path == place] or those
-        found += await _contents(_best_first(own, existing), current if id_ == present else None, begins)
+        true_first = true_records(those, place, existing)
+        found += await _contents(true_first, current if id_ == present else None, begins)
     return newest_first(found)
 
 
 async def _contents(records: Sequence[StoredRecord], current: CurrentFile | None, begins: Begins) -> list[StoredRecord]:
-    """The records of one state with different contents, none of which begins with another."""
+    """The records of one state, without each record whose content is the beginning of another one."""
     found: list[StoredRecord] = []
     for each in records:
         others: list[CurrentFile | StoredRecord] = [current] if current else []
@@ -93,8 +93,10 @@ async def _contents(records: Sequence[StoredRecord], current: CurrentFile | None
     return found
 
 
-def _best_first(records: Iterable[StoredRecord], existing: Container[object]) -> list[StoredRecord]:
-    return sorted(records, key=lambda each: rank(each, existing), reverse=True)
+def true_records(records: Sequence[StoredRecord], place: str, existing: Container[object]) -> list[StoredRecord]:
+    """The records of one state under a name, the true one first; those under other names if this name has none."""
+    own = [each for each in records if each.name.path == place] or records
+    return sorted(own, key=lambda each: rank(each, existing), reverse=True)
 
 
 def rank(stored: StoredRecord, existing: Container[object]) -> tuple[bool, bool, int, bool, bool]:

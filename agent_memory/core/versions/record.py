@@ -72,13 +72,18 @@ class Name(NamedTuple):
     appended: str = "n"
 
     @property
+    def is_mark(self) -> bool:
+        """Whether it is the mark of a rename, and no record of a state."""
+        return self.kind == "m"
+
+    @property
     def version_id(self) -> str:
         """The id of the version if its state has another content that is shown too."""
         return self.id + self.nonce
 
     def is_of(self, version: str) -> bool:
         """Whether the record belongs to a version."""
-        return self.kind != "m" and version in (self.id, self.version_id)
+        return not self.is_mark and version in (self.id, self.version_id)
 
     def __str__(self) -> str:
         number = _MOST_CHANGES - self.number

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias, cast
+from typing import NamedTuple, cast
 
 from agent_memory.backend import ABSENT, Backend
 from agent_memory.backend._deadline import renewed_deadline
 from agent_memory.core import tree_flows
 from agent_memory.core.flows import erases
-from agent_memory.core.versions.find import Histories
+from agent_memory.core.versions.find import Histories, RecordListing
 from agent_memory.core.versions.order import rank
 from agent_memory.core.versions.origin import MadeBy
 from agent_memory.core.versions.record import MOST_REASON, Mark, Record
@@ -23,8 +23,6 @@ from agent_memory.errors import (
 )
 from agent_memory.key import Key
 from agent_memory.runtime.run import Run
-
-ReadRange: TypeAlias = Callable[[int, int], Awaitable[bytes]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,15 +75,18 @@ async def redact(
     erase_earlier = _erase_earlier(store, key)
     file = await _File.of_version(run, histories, key, version)
     place = histories.place(key.path)
-    mine = [each for each in file.same if each.name.path == place]
     best = file.best
-    same = [*mine, *[each for each in file.same if each not in mine and await _is_beginning(histories, best, each)]]
+    same = [
+        each
+        for each in file.same
+        if place == each.name.path or each.key == best.key or await _is_beginning(histories, best, each)
+    ]
     still_in: tuple[FileVersion, ...] = ()
     if best.record.reason is None:
-        still_in = await _ContentSearch(store, run, histories, best).containing(file, {each.key for each in same})
+        still_in = await _ContentSearch(store, histories, best).containing(file, {each.key for each in same})
     tombstones: dict[Key, Record] = {}
     kept: set[Key] = set()
-    for those in _by_name(same, file.best):
+    for those in _by_name(same, best):
         true = max(those, key=lambda each: rank(each, ()))
         if true.record.redacted_by:
             kept.add(true.key)
@@ -149,17 +150,15 @@ class _File(NamedTuple):
         current = await histories.current(key, whole=True)
         if current and current.state.id == version:
             raise _is_current(key)
-        best = (await histories.records_of_version(key, version, current))[0]
-        listed = await histories.names(best.record.history)
-        records = await histories.read(each for each in listed if each.name.kind != "m")
-        marks = await run.map(
-            histories.read_mark, [each for each in listed if each.name.kind == "m"], tree_flows.AT_ONCE
-        )
-        histories.require_read(each.key for each in listed)
-        found = [mark for mark in marks if mark]
-        names = _names(key, records, found)
+        best = await histories.record_of_version(key, version, current)
+        history = best.record.history
+        listing = RecordListing(await histories.names(history))
+        records = await histories.read(listing.records[history])
+        marks = await run.map(histories.read_mark, listing.marks[history], tree_flows.AT_ONCE)
+        histories.require_read(each.key for each in (*listing.records[history], *listing.marks[history]))
+        names = _names(key, records, filter(None, marks))
         states = await run.map(histories.current, [histories.key(name) for name in names], tree_flows.AT_ONCE)
-        present = [each for each in states if each and each.origin.history == best.record.history]
+        present = [each for each in states if each and each.origin.history == history]
         same = [each for each in records if each.record.id == best.record.id]
         if not any(each.key == best.key for each in same):  # another process has just erased them
             raise AgentMemoryFileNotFoundError(f"no version {version!r}", path=key.path)
@@ -188,53 +187,40 @@ def _erase_earlier(store: object, key: Key) -> Callable[[Key], Awaitable[int | N
 class _ContentSearch:
     """The search for the content of one record in other states."""
 
-    def __init__(self, store: Backend, run: Run, histories: Histories, sought: StoredRecord) -> None:
-        self._store = store
-        self._run = run
+    def __init__(self, store: Backend, histories: Histories, sought: StoredRecord) -> None:
+        self._part = store.part_bytes
         self._histories = histories
         self._sought = sought
-        self._size = sought.record.size
 
     async def containing(self, file: _File, erased: Collection[Key]) -> tuple[FileVersion, ...]:
         """Return the states of a file that contain the content and are not erased; an empty content is in none."""
-        states = [(each.version, each.key) for each in file.current]
-        states += [(each.version, each.key) for each in file.records if each.key not in erased]
-        states = [(version, name) for version, name in states if version.size >= self._size > 0]
-        is_in = self._is_beginning if self._size > self._store.part_bytes else await self._is_inside()
+        size = self._sought.size
+        states: list[CurrentFile | StoredRecord] = [*file.current]
+        states += (each for each in file.records if each.key not in erased)
+        is_in = self._is_beginning if size > self._part else await self._is_inside()
         found: dict[tuple[str, str, bool], FileVersion] = {}
-        for version, name in states:
+        for each in states:
             try:
-                if await is_in(self._range(name, version.size), version.size):
+                if each.size >= size > 0 and await is_in(each):
+                    version = each.version
                     found.setdefault((version.id, version.path, version.ended_by is None), version)
             except AgentMemoryFileNotFoundError:
                 continue  # another process deleted it
         return tuple(found.values())
 
-    def _range(self, name: Key, size: int) -> ReadRange:
-        async def read(start: int, end: int) -> bytes:
-            with renewed_deadline(self._run.now()):
-                return (await self._run.call(self._store.read, name, start, min(end, size))).data
-
-        return read
-
-    async def _is_inside(self) -> Callable[[ReadRange, int], Awaitable[bool]]:
+    async def _is_inside(self) -> Callable[[CurrentFile | StoredRecord], Awaitable[bool]]:
         content = await self._histories.content_of(self._sought)
 
-        async def is_in(read: ReadRange, size: int) -> bool:
+        async def is_in(state: CurrentFile | StoredRecord) -> bool:
             at = 0
-            while at + len(content) <= size:
-                end = at + 2 * self._store.part_bytes
-                if content in await read(at, end):
+            while at + len(content) <= state.size:
+                end = at + 2 * self._part
+                if content in await self._histories.range_of(state, at, end):
                     return True
                 at = end - len(content) + 1
             return False
 
         return is_in
 
-    async def _is_beginning(self, read: ReadRange, _: int) -> bool:
-        sought, part = self._range(self._sought.key, self._size), self._store.part_bytes
-        for at in range(0, self._size, part):
-            end = min(at + part, self._size)
-            if await read(at, end) != await sought(at, end):
-                return False
-        return True
+    async def _is_beginning(self, state: CurrentFile | StoredRecord) -> bool:
+        return await self._histories.starts_with(state, self._sought)

@@ -29,7 +29,7 @@ def expired(listed: Iterable[ListedRecord], limits: VersionLimits, now: float, a
     names: dict[str, list[ListedRecord]] = defaultdict(list)
     marks: list[ListedRecord] = []
     for each in listed:
-        (marks if each.name.kind == "m" else names[each.name.path]).append(each)
+        (marks if each.name.is_mark else names[each.name.path]).append(each)
     gone: list[ListedRecord] = []
     left: list[ListedRecord] = []
     newest: list[ListedRecord] = []
@@ -67,7 +67,7 @@ async def prune(store: Backend, run: Run, histories: Histories, limits: VersionL
     """Delete all versions of an agent that the limits do not keep; return their number."""
     gone = expired(await histories.names(), limits, now)
     await tree_flows.delete_each(store, run, tuple(each.entry for each in gone))
-    return sum(each.name.kind != "m" for each in gone)
+    return sum(not each.name.is_mark for each in gone)
 
 
 async def prune_a_few(

@@ -84,6 +84,11 @@ class CurrentFile:
         )  # fmt: skip
 
     @property
+    def size(self) -> int:
+        """The size of the content in bytes."""
+        return self.snapshot.size
+
+    @property
     def is_whole(self) -> bool:
         """Whether the whole content was read."""
         return len(self.snapshot.data) == self.snapshot.size
@@ -147,6 +152,11 @@ class StoredRecord(NamedTuple):
     key: Key
     data: bytes | None
     is_second: bool = False
+
+    @property
+    def size(self) -> int:
+        """The size of the content in bytes."""
+        return self.record.size
 
     @property
     def version_id(self) -> str:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from agent_memory.core.versions.find import Histories, ListedRecord
-from agent_memory.core.versions.order import rank
+from agent_memory.core.versions.order import true_records
 from agent_memory.core.versions.origin import MadeBy
 from agent_memory.core.versions.states import CurrentFile, StoredRecord
-from agent_memory.core.versions.undo import Selection
-
-_SKEW_SECONDS: Final = 2.0
-"""The maximum difference between the times of a listing and those of the storage's answers, in seconds."""
+from agent_memory.core.versions.undo import ROUNDED_SECONDS, Selection
 
 
 class FileState(NamedTuple):
@@ -61,7 +57,7 @@ class FileState(NamedTuple):
     @staticmethod
     def of_current(file: CurrentFile) -> FileState:
         """Return the current state of a file, as its stored origin tells it."""
-        origin, size, last_changed = file.origin, file.snapshot.size, file.modified + _SKEW_SECONDS
+        origin, size, last_changed = file.origin, file.snapshot.size, file.modified + ROUNDED_SECONDS
         return FileState(origin.id, origin.previous, origin.by, file.key.path, origin.size, size, last_changed, None)
 
 
@@ -86,11 +82,10 @@ class Timeline:
         histories: the records.
         path: the name.
         current: the current file; None if it is deleted.
-        own: the records and marks of the current file's history.
+        own: the records of the current file's history.
         earlier: the records of each earlier file with this name, the latest file first.
 
     Attributes:
-        marks: the marks of the renames of the current file.
         is_lost: whether the state before the last change that was asked for is no longer kept.
     """
 
@@ -105,23 +100,22 @@ class Timeline:
         self.path = path
         self.current = current
         self.is_lost = False
-        self.marks = [each for each in own if each.name.kind == "m"]
         self._histories = histories
-        self._own = self._records = [each for each in own if each.name.kind != "m"]
+        self._own = self._records = own
         self._earlier = [*earlier]
-        self._all = [*self._own, *(each for file in earlier for each in file)]
+        self._all = [*own, *(each for file in earlier for each in file)]
         self._changes: list[Change] = []
         self._state = FileState.of_current(current) if current else None
         self._is_told = False
 
     def records_before(self, state: FileState | None) -> list[ListedRecord]:
         """The records of the states before one; all, if there is none."""
-        number = state.stored.record.number if state and state.stored else None
-        history = state.stored.record.history if state and state.stored else None
-        if number is None:
+        if state is None or state.stored is None:
             return self._all
-        later = [e for e in self._own if e.name.history != history] if self._own is not self._records else []
-        return [e for e in self._all if e not in later and (e.name.history != history or e.name.number < number)]
+        of = state.stored.name
+        is_of_earlier_file = bool(self._own) and self._own[0].name.history != of.history
+        records = self._all[len(self._own) :] if is_of_earlier_file else self._all
+        return [each for each in records if each.name.history != of.history or each.name.number < of.number]
 
     @property
     def is_whole(self) -> bool:
@@ -181,13 +175,4 @@ class Timeline:
         """The true record of a state; None if it has none."""
         place, existing = self._histories.place(self.path), {each.name.id for each in records}
         found = await self._histories.read(each for each in records if each.name.id == id_)
-        own = [each for each in found if each.name.path == place] or found
-        return max(own, key=lambda each: rank(each, existing), default=None)
-
-
-def by_history(listed: Sequence[ListedRecord]) -> dict[str, list[ListedRecord]]:
-    """The records and marks of each history."""
-    found = defaultdict[str, list[ListedRecord]](list)
-    for each in listed:
-        found[each.name.history].append(each)
-    return found
+        return next(iter(true_records(found, place, existing)), None)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from agent_memory.backend import Backend, ETag
-from agent_memory.core.versions.find import Histories
+from agent_memory.core.versions.find import Histories, ListedRecord
 from agent_memory.core.versions.origin import MadeBy
 from agent_memory.core.versions.timeline import Change, FileState, Timeline
 from agent_memory.core.versions.undo import (
@@ -84,14 +84,20 @@ class _Outcome(NamedTuple):
 class FileUndo:
     """The undo of one file.
 
+    Args:
+        context: the facts of the whole undo.
+        timeline: the changes of the file.
+        marks: the marks of its renames.
+
     Attributes:
         steps: the steps.
     """
 
-    def __init__(self, context: UndoContext, timeline: Timeline) -> None:
+    def __init__(self, context: UndoContext, timeline: Timeline, marks: Sequence[ListedRecord]) -> None:
         self.steps: list[Step] = []
         self._context = context
         self._timeline = timeline
+        self._marks = marks
         self._selection = context.selection
         self._contents: dict[tuple[str, str], bytes | None] = {}
         self._etag: ETag | None = timeline.current.snapshot.etag if timeline.current else None
@@ -223,7 +229,7 @@ class FileUndo:
                 raise LeftError(_BY_ANOTHER_PROGRAM)
 
     async def _refuse_renamed(self) -> None:
-        for each in self._timeline.marks:
+        for each in self._marks:
             mark = await self._context.histories.read_mark(each)
             if mark and mark.by not in self._selection and mark.target == self._timeline.path:
                 raise LeftError(f"renamed since by {mark.by.actor!r}" if mark.by.actor else "renamed since")

@@ -11,9 +11,9 @@ from typing import Final
 from agent_memory.backend import Entry
 from agent_memory.backend._deadline import renewed_deadline
 from agent_memory.core import tree_flows
-from agent_memory.core.versions.find import ListedRecord
+from agent_memory.core.versions.find import ListedRecord, RecordListing
 from agent_memory.core.versions.states import CurrentFile
-from agent_memory.core.versions.timeline import Timeline, by_history
+from agent_memory.core.versions.timeline import Timeline
 from agent_memory.core.versions.undo import ROUNDED_SECONDS, Left, Step
 from agent_memory.core.versions.undo_file import FileUndo, LeftError, UndoContext
 from agent_memory.errors import AgentMemoryError, AgentMemoryFileNotFoundError, ConflictError
@@ -37,7 +37,7 @@ class Plan:
         self._histories = context.histories
         self._names: set[str] = set()
         self._current: dict[str, CurrentFile] = {}
-        self._records: dict[str, list[ListedRecord]] = {}
+        self._listing = RecordListing(())
 
     async def make(self) -> Plan:
         """Plan the undo of all files; return this plan.
@@ -46,7 +46,7 @@ class Plan:
         the other, until a change that stays. A step refuses a file that changed in between.
         """
         await self._read_current_files()
-        self._records = by_history(await self._histories.names())
+        self._listing = RecordListing(await self._histories.names())
         for path in sorted({*self._current, *await self._deleted_files()}):
             try:
                 with renewed_deadline(self._context.run.now()):
@@ -83,12 +83,11 @@ class Plan:
     async def _deleted_files(self) -> list[str]:
         """The names of files that selected operations may have deleted, or changed before others deleted them."""
         paths: dict[str, str] = {}
-        for records in self._records.values():
-            last = [each for each in records if each.name.kind != "m"]
-            newest = max(last, key=lambda each: each.name.number, default=None)
-            if newest is None or not any(self._may_contain(each) for each in last):
+        for records in self._listing.records.values():
+            if not any(self._may_contain(each) for each in records):
                 continue
-            deletions = [e for e in last if e.name.number == newest.name.number and e.name.kind == "d"]
+            last = max(each.name.number for each in records)
+            deletions = [each for each in records if each.name.number == last and each.name.kind == "d"]
             for stored in await self._histories.read(deletions):
                 path = stored.record.path
                 if path not in self._names and is_at_or_below(path, self._context.top.path):
@@ -109,8 +108,8 @@ class Plan:
 
     async def _was_renamed(self, history: str) -> bool:
         """Whether the file exists under another name, because its recorded deletion was not made."""
-        for each in self._records[history]:
-            if each.name.kind == "m" and (mark := await self._histories.read_mark(each)):
+        for each in self._listing.marks[history]:
+            if mark := await self._histories.read_mark(each):
                 found = await self._histories.current(self._histories.key(mark.target))
                 if found and found.origin.history == history:
                     return True
@@ -119,27 +118,25 @@ class Plan:
     async def _plan(self, path: str) -> None:
         current = self._current.get(path)
         own = current.origin.history if current else ""
-        place = self._histories.place(path)
-        ended = {
-            history: max(each.modified for each in those)
-            for history, records in self._records.items()
-            if history != own and (those := [e for e in records if e.name.path == place and e.name.kind != "m"])
-            and not _left_the_name(records, place)
-        }  # fmt: skip
+        place, listing = self._histories.place(path), self._listing
         earlier = [
-            [each for each in self._records[history] if each.name.kind != "m"]
-            for history in sorted(ended, key=lambda history: ended[history], reverse=True)
+            listing.records[history] for history in listing.files_with(place, own) if not self._left(history, place)
         ]
-        timeline = Timeline(self._histories, path, current, self._records.get(own, ()), earlier)
-        file = FileUndo(self._context, timeline)
+        timeline = Timeline(self._histories, path, current, listing.records[own], earlier)
+        file = FileUndo(self._context, timeline, listing.marks[own])
         if reason := await file.plan():
             self.left.append(Left(path, reason))
         self.steps += file.steps
 
+    def _left(self, history: str, place: str) -> bool:
+        """Whether a file was renamed from a name, and did not come back: what it had there is its own past."""
+        marks, records = self._listing.marks[history], self._listing.records[history]
+        last = max((*marks, *records), key=lambda each: (each.name.number, each.name.is_mark, each.modified))
+        return last.name.is_mark and last.name.path != place
+
     async def _leave_renames(self) -> None:
         """Name the selected renames: the files keep their new names."""
-        for records in self._records.values():
-            marks = [e for e in records if e.name.kind == "m"]
+        for marks in self._listing.marks.values():
             for each in marks:
                 if self._context.selection.may_contain(each.name.ended_by, each.modified):
                     await self._leave_rename(each)
@@ -176,12 +173,6 @@ class Plan:
 def _needed(step: Step) -> str | None:
     """The name that has to be free for a step."""
     return step.undone.path if step.undone.action == "restore" and step.etag is None else None
-
-
-def _left_the_name(records: Iterable[ListedRecord], place: str) -> bool:
-    """Whether a file was renamed from a name, and did not come back: what it had there is its past, not of the name."""
-    last = max(records, key=lambda each: (each.name.number, each.name.kind == "m", each.modified))
-    return last.name.kind == "m" and last.name.path != place
 
 
 class _Names:
