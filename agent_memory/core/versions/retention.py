@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final
 
 from agent_memory.backend import Backend
 from agent_memory.core import tree_flows
 from agent_memory.core.internal_trees import Sweep
 from agent_memory.core.versions.find import Histories, ListedRecord
+from agent_memory.core.versions.record import OF_DIRECTORIES
 from agent_memory.core.versions.settings import VersionLimits
 from agent_memory.key import Key
 from agent_memory.runtime.run import Run
@@ -24,7 +26,7 @@ def expired(listed: Iterable[ListedRecord], limits: VersionLimits, now: float, a
 
     Limits count under each name: a copy of a file takes no room from it. The ``at_least`` newest records of each name
     are always kept, and all that ended less than an hour ago. Times are those of the storage. To keep the total below
-    `VersionLimits.max_bytes`, the versions that ended first go first. A mark goes with the last record of its history.
+    `VersionLimits.max_bytes`, the versions that ended first go first. A mark goes with the last record it may lead to.
     """
     names: dict[str, list[ListedRecord]] = defaultdict(list)
     marks: list[ListedRecord] = []
@@ -44,8 +46,17 @@ def expired(listed: Iterable[ListedRecord], limits: VersionLimits, now: float, a
         if total > limits.max_bytes and not _is_young(each, now):
             total -= each.size
             gone.append(each)
-    histories = {each.name.history for each in {*newest, *left} - {*gone}}
-    return [*gone, *(each for each in marks if each.name.history not in histories and not _is_young(each, now))]
+    return [*gone, *(each for each in _useless(marks, {*newest, *left} - {*gone}) if not _is_young(each, now))]
+
+
+def _useless(marks: Iterable[ListedRecord], kept: Collection[ListedRecord]) -> list[ListedRecord]:
+    """The marks that lead to no record; that of a directory may lead to each record that is not younger."""
+    histories, oldest = {each.name.history for each in kept}, min((each.modified for each in kept), default=math.inf)
+    return [
+        each
+        for each in marks
+        if (each.modified < oldest if each.name.history == OF_DIRECTORIES else each.name.history not in histories)
+    ]
 
 
 def _is_young(listed: ListedRecord, now: float) -> bool:

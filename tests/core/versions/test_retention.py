@@ -175,6 +175,24 @@ def test_the_limits_keep_the_newest_and_the_young(ages: list[float], limits: dic
     assert not set(gone) - set(entries)
 
 
+def test_the_mark_of_a_renamed_directory_stays_while_a_version_is_older(
+    memory: AgentMemory, root: Root, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is what leads `forget` to the versions of a file that lost its origin."""
+    memory.write("d/a.md", "secret")
+    memory.write("d/a.md", "clean")
+    memory.rename("d", "e")
+    memory.write("other.md", "1")
+    before = len(records(root))
+    now = time.time
+    monkeypatch.setattr("agent_memory.core.operation.time.time", lambda: now() + 4000)
+    assert memory.versions.prune() == 0
+    assert len(records(root)) == before
+    memory.forget("e")
+    memory.versions.prune()
+    assert records(root) == []
+
+
 def test_a_call_prunes_all_and_a_change_a_few(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
     memory = opened(root, VersionLimits(keep=2))
     for number in range(8):
