@@ -265,13 +265,15 @@ class Histories:
             return (await self._run.call(self._store.read, of.key, start, min(end, of.size))).data
 
     async def read_mark(self, listed: ListedRecord) -> Mark | None:
-        """Read the mark of a rename; None if it was just deleted, or is damaged or unreadable."""
-        snapshot = await self._read_end_of(listed.key, self._store.max_bytes)
+        """Read the mark of a rename, with the storage's time; None if it is deleted, damaged or unreadable."""
+        if (snapshot := await self._read_end_of(listed.key, self._store.max_bytes)) is None:
+            return None
         try:
-            return Mark.parse(listed.key, snapshot.data) if snapshot else None
+            mark = Mark.parse(listed.key, snapshot.data)
         except ReadError:
             self._left_out.add(listed.key)
             return None
+        return mark._replace(by=replace(mark.by, time=listed.modified))
 
     async def read(self, names: Iterable[ListedRecord]) -> list[StoredRecord]:
         """Read records, also leftovers; those that were just deleted, damaged or unreadable are left out.

@@ -87,7 +87,7 @@ class FileUndo:
     Args:
         context: the facts of the whole undo.
         timeline: the changes of the file.
-        marks: the marks of its renames.
+        marks: the marks of its renames, and those of directories.
 
     Attributes:
         steps: the steps.
@@ -229,9 +229,11 @@ class FileUndo:
                 raise LeftError(_BY_ANOTHER_PROGRAM)
 
     async def _refuse_renamed(self) -> None:
+        path, current, histories = self._timeline.path, self._timeline.current, self._context.histories
+        here = current and (current.origin.history, histories.place(path))
         for each in self._marks:
-            mark = await self._context.histories.read_mark(each)
-            if mark and mark.by not in self._selection and mark.target == self._timeline.path:
+            mark = await histories.read_mark(each)
+            if mark and mark.by not in self._selection and (mark.target == path or here in mark.files):
                 raise LeftError(f"renamed since by {mark.by.actor!r}" if mark.by.actor else "renamed since")
 
     async def _plan_content(self, outcome: _Outcome) -> None:

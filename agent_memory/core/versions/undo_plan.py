@@ -12,6 +12,7 @@ from agent_memory.backend import Entry
 from agent_memory.backend._deadline import renewed_deadline
 from agent_memory.core import tree_flows
 from agent_memory.core.versions.find import ListedRecord, RecordListing
+from agent_memory.core.versions.record import OF_DIRECTORIES
 from agent_memory.core.versions.states import CurrentFile
 from agent_memory.core.versions.timeline import Timeline
 from agent_memory.core.versions.undo import ROUNDED_SECONDS, Left, Step
@@ -123,7 +124,7 @@ class Plan:
             listing.records[history] for history in listing.files_with(place, own) if not self._left(history, place)
         ]
         timeline = Timeline(self._histories, path, current, listing.records[own], earlier)
-        file = FileUndo(self._context, timeline, listing.marks[own])
+        file = FileUndo(self._context, timeline, [*listing.marks[own], *listing.marks[OF_DIRECTORIES]])
         if reason := await file.plan():
             self.left.append(Left(path, reason))
         self.steps += file.steps
@@ -145,9 +146,8 @@ class Plan:
         mark = await self._histories.read_mark(listed)
         if mark is None or not is_at_or_below(mark.target, self._context.top.path):
             return
-        by = replace(mark.by, time=listed.modified)
         is_there = any(is_at_or_below(name, mark.target) for name in self._names)
-        if by in self._context.selection and is_there:
+        if mark.by in self._context.selection and is_there:
             self.left.append(Left(mark.target, f"renamed from {mark.source!r}; an undo leaves the new name"))
 
     def _leave_taken_names(self) -> None:

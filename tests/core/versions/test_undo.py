@@ -210,6 +210,10 @@ LEFT: dict[str, tuple[Setup, list[Left]]] = {
         lambda a, b: several(lambda: b.write("f", "1"), lambda: a.rename("f", "g")),
         [Left("g", "renamed since by 'ann'")],
     ),
+    "a new file in a directory that another actor renamed": (
+        lambda a, b: several(lambda: b.write("d/f", "1"), lambda: a.rename("d", "e")),
+        [Left("e/f", "renamed since by 'ann'")],
+    ),
     "an append that another actor's change followed": (
         lambda a, b: several(lambda: a.write("f", "1"), lambda: b.append("f", "2"), lambda: a.write("f", "3")),
         [Left("f", "something was appended, and without an audit log nothing tells by which actor")],
