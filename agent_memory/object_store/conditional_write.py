@@ -234,7 +234,7 @@ class Write:
     async def _put(self, data: bytes, log: WriteLog, base: Base) -> TrackedETag:
         etag = base.etag if isinstance(base, State) else None
         avoided = self.avoided(log)
-        log = log.with_former_names(FormerName.all_of(self.name, avoided))
+        log = log.with_own_name(FormerName.all_of(self.name, avoided))
         if avoided and await self._needs_upload(data, avoided, base):
             if not isinstance(base, State):  # a server may fail to complete an upload whose name is an empty directory
                 await self.directories.free_where_kept(self.key)

@@ -51,8 +51,8 @@ class FormerName(NamedTuple):
 
     @staticmethod
     def all_of(name: str, carried: Mapping[str, float]) -> tuple[FormerName, ...]:
-        """Return the former names of an object whose own name has late requests, of the latest eight."""
-        latest = list(carried.items())[-_MOST_OF_OWN_NAME:]
+        """Return the former names of an object whose own name has late requests: of the eight that may arrive last."""
+        latest = sorted(carried.items(), key=lambda each: each[1])[-_MOST_OF_OWN_NAME:]
         return tuple(FormerName(_digest(name, _NAME_DIGITS), etag, int(until) + 1) for etag, until in latest)
 
     @staticmethod

@@ -133,11 +133,13 @@ class WriteLog(NamedTuple):
         fits = not kept or log.size <= MOST_BYTES  # a single record always fits
         return log if fits else None
 
-    def with_former_names(self, names: Sequence[FormerName]) -> WriteLog:
-        """The log with more former names, if the metadata have room for them."""
-        if not names:
-            return self
-        log = self._replace(former_names=tuple({name[:2]: name for name in (*self.former_names, *names)}.values()))
+    def with_own_name(self, names: Sequence[FormerName]) -> WriteLog:
+        """The log with the former names of the object's own name in place of its earlier ones, if they have room.
+
+        They are in place of earlier ones, because those of many processes would leave no room for the records.
+        """
+        own = {former.name for former in names}
+        log = self._replace(former_names=(*(each for each in self.former_names if each.name not in own), *names))
         return log if log.size <= MOST_BYTES else self
 
     @property

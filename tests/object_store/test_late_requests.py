@@ -354,7 +354,22 @@ def test_a_content_with_too_many_names_gets_no_other_one_for_now() -> None:
     assert len(with_former_name(names, FormerName.of("new", "etag", 200), 110)) < MOST_FORMER_NAMES
     log = WriteLog("0" * 14, (WriteRecord(WriteId("0" * 8, 1, "0" * 8), 1000),), "x" * 800, names)
     assert log.size <= MOST_BYTES
-    assert log.with_former_names([FormerName.of(f"{n}", "e", 9) for n in range(99)]) == log, "no room"
+    assert log.with_own_name([FormerName.of(f"{n}", "e", 9) for n in range(99)]) == log, "no room"
+
+
+def test_the_late_requests_of_many_processes_leave_room_for_their_records() -> None:
+    elsewhere = FormerName.of("b", "etag", 1000)
+    log = WriteLog("0" * 14, (), "", (elsewhere,))
+    for process in range(40):
+        late = {etag_digest(f"{process}:{number}"): 400.0 + process for number in range(64)}
+        log = log.with_own_name(FormerName.all_of("a", carried_at(log.former_names, "a", 50) | late))
+        longer = log.with_record(WriteRecord(WriteId(f"{process:08x}", 1, "0" * 8), 0xFFFFFFFF), 50)
+        assert longer, process
+        log = longer
+    assert elsewhere in log.former_names
+    own = carried_at(log.former_names, "a", 50)
+    assert set(own) <= set(late), "the latest ones"
+    assert len(own) == 8
 
 
 def test_late_requests_are_remembered_for_a_time_and_in_a_number_of_places(monkeypatch: pytest.MonkeyPatch) -> None:
