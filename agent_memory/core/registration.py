@@ -11,13 +11,23 @@ import pluggy
 from agent_memory import hookspecs
 
 
+class _Manager(pluggy.PluginManager):
+    """Looks for no hooks among Python's own names, which takes pluggy most of the time to open a service."""
+
+    def parse_hookimpl_opts(self, plugin: object, name: str) -> pluggy.HookimplOpts | None:
+        return None if name.startswith("__") else super().parse_hookimpl_opts(plugin, name)
+
+    def parse_hookspec_opts(self, module_or_class: Any, name: str) -> pluggy.HookspecOpts | None:
+        return super().parse_hookspec_opts(module_or_class, name) if name.startswith(hookspecs.PROJECT) else None
+
+
 def manager_with(plugins: Iterable[object]) -> pluggy.PluginManager:
     """Return a plugin manager with these plugins, after it has validated them.
 
     Raises:
         pluggy.PluginValidationError: a plugin has no hook that would be called; or as `Hooks`.
     """
-    manager = pluggy.PluginManager(hookspecs.PROJECT)
+    manager = _Manager(hookspecs.PROJECT)
     manager.add_hookspecs(hookspecs)
     for plugin in plugins:
         _refuse_unmarked(plugin)
@@ -33,13 +43,10 @@ def _register(manager: pluggy.PluginManager, plugin: object) -> None:
         raise ValueError(f"the plugin {label(plugin)!r} is given twice")
     try:
         manager.register(plugin)
-    except pluggy.PluginValidationError as error:
-        said = " ".join(str(error).split("\n")[1:]) or str(error)
-        raise pluggy.PluginValidationError(plugin, f"the plugin {label(plugin)!r}: {said}") from error
-    try:
         manager.check_pending()
     except pluggy.PluginValidationError as error:
-        said = str(error).partition(" in plugin ")[0]
+        first, *others = str(error).split("\n")
+        said = " ".join(others) or first.partition(" in plugin ")[0]
         raise pluggy.PluginValidationError(plugin, f"the plugin {label(plugin)!r}: {said}") from error
 
 
@@ -56,8 +63,7 @@ def _refuse_unmarked(plugin: object) -> None:
 
 
 def _refuse_hookless(manager: pluggy.PluginManager, plugin: object) -> None:
-    callers = manager.get_hookcallers(plugin) or ()
-    if all(caller.name.startswith("_") for caller in callers):  # check_pending ignores such names: __func__
+    if not manager.get_hookcallers(plugin):
         advice = "pass an object or a module whose functions are marked @hookimpl"
         if isinstance(plugin, str):
             advice += "; plugins_from() makes plugins from their names in a configuration"

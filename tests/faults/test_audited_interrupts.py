@@ -29,7 +29,7 @@ def test_an_operation_interrupted_at_any_place_leaves_its_record_in_the_log(
 ) -> None:
     last, _ = tried(tmp_path / "count", operation, 0)
     faults = [
-        tried(tmp_path / str(place), operation, place)[1] for place in range(1, last + 1, 1 if long else last // 40)
+        tried(tmp_path / str(place), operation, place)[1] for place in range(1, last + 1, 1 if long else last // 12)
     ]
     results.check(operation.name, page.AUDITED_INTERRUPTED, faults)
 

@@ -24,11 +24,11 @@ SIXTY_MB = 60_000_000
 def odd_objects(facts: dict[str, Any]) -> Iterator[tuple[str, bytes]]:
     """A name and the JSON text of each odd form of an object: every field, and every member of a list in it.
 
-    In the short run each field has two of the odd forms: the next field those that follow.
+    In the short run each field has one of the odd forms: the next field the one that follows.
     """
     forms = itertools.cycle([*RAW_VALUES, "missing", "doubled"])
     for name in facts:
-        for form in itertools.islice(forms, len(RAW_VALUES) + 2 if sizes.is_long else 2):
+        for form in itertools.islice(forms, len(RAW_VALUES) + 2 if sizes.is_long else 1):
             yield f"{name}={form[:20]}", _odd(facts, name, form)
         members = facts[name] if isinstance(facts[name], list) else []
         for at in range(len(members)):

@@ -76,17 +76,19 @@ _phases = Forgetting._phases
 
 
 @pytest.mark.parametrize(
-    ("where", "name", "defect"),
+    ("where", "name", "defect", "first"),
     [
-        (find.Histories, "begins", nothing_is_compared),
-        (Archive, "write_mark", no_mark_is_written),
-        (Origin, "next", an_origin_begins_a_history),
+        (find.Histories, "begins", nothing_is_compared, 0),
+        (Archive, "write_mark", no_mark_is_written, 200),  # no earlier history finds it
+        (Origin, "next", an_origin_begins_a_history, 0),
     ],
     ids=["hidden by id alone", "no mark", "no history"],
 )
-def test_a_planted_defect_is_found(where: Any, name: str, defect: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_planted_defect_is_found(
+    where: Any, name: str, defect: Any, first: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(where, name, defect)
-    found = failures(lambda _: StorageInMemory(), range(_PLANTED))
+    found = failures(lambda _: StorageInMemory(), range(first, _PLANTED))
     assert next(found, None) is not None
 
 

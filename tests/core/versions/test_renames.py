@@ -145,13 +145,13 @@ def test_both_files_of_a_rename_that_others_interrupted_keep_what_was_appended(
         memory.rename("a", "b")
     assert (memory.read("a"), memory.read("b")) == ("one\nappended to a\n", "one\nappended to b\n")
     for path in ("a", "b"):
-        memory.write(path, "later")
-    assert contents(memory, "a") == ["one\nappended to a\n", "later"]
-    assert contents(memory, "b")[-2:] == ["one\nappended to b\n", "later"]
+        memory.write(path, f"later {path}")
+    assert contents(memory, "a") == ["one\nappended to a\n", "later a"]
+    assert contents(memory, "b")[-2:] == ["one\nappended to b\n", "later b"]
     memory.delete("b")
     monkeypatch.setattr(tree_flows, "_copy", copy)
     memory.rename("a", "b")
-    assert {"one\nappended to a\n", "one\nappended to b\n", "later"} == {
+    assert {"one\nappended to a\n", "one\nappended to b\n", "later a", "later b"} == {
         *contents(memory, "a"),
         *contents(memory, "b"),
     }
