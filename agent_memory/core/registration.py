@@ -11,7 +11,7 @@ import pluggy
 from agent_memory import hookspecs
 
 
-class _Manager(pluggy.PluginManager):
+class _HookManager(pluggy.PluginManager):
     """Looks for no hooks among Python's own names, which takes pluggy most of the time to open a service."""
 
     def parse_hookimpl_opts(self, plugin: object, name: str) -> pluggy.HookimplOpts | None:
@@ -27,7 +27,7 @@ def manager_with(plugins: Iterable[object]) -> pluggy.PluginManager:
     Raises:
         pluggy.PluginValidationError: a plugin has no hook that would be called; or as `Hooks`.
     """
-    manager = _Manager(hookspecs.PROJECT)
+    manager = _HookManager(hookspecs.PROJECT)
     manager.add_hookspecs(hookspecs)
     for plugin in plugins:
         _refuse_unmarked(plugin)
