@@ -18,8 +18,8 @@ from agent_memory.errors import (
 from agent_memory.key import Key
 
 _WAY_OUT = (
-    "; to free space, delete files that are not needed; if the store keeps versions, first turn them off "
-    "('agent-memory versions off' needs no space), because a delete keeps a copy"
+    "; to free space, delete files that are not needed; a store that keeps versions keeps a copy of a deleted file: "
+    "'agent-memory forget' erases the copies too, and after 'agent-memory versions off' none is kept"
 )
 _TAKEN: dict[TakenBy, str] = {
     "file": "the file exists",

@@ -74,6 +74,24 @@ def test_a_full_disk_leaves_each_state_of_a_store_with_versions_once(
     results.check(operation.name, page.FULL.format(filesystem.kind), [faults])
 
 
+def test_a_file_and_its_versions_are_forgotten_on_a_full_disk(filesystem: Filesystem) -> None:
+    with AgentMemory.open(filesystem.top / "store", versions=VersionLimits()) as memory:
+        for text in ("old", "new"):
+            memory.write("a.md", text * 5000)
+        ballast = filesystem.fill()
+        try:
+            for change in (memory.delete, lambda path: memory.write(path, "short")):
+                with pytest.raises(
+                    OSError, match=r"No space left on device; .*'agent-memory forget' erases the copies"
+                ):
+                    change("a.md")
+            assert memory.forget("a.md").versions == 1
+            assert not memory.exists("a.md")
+            assert memory.versions.list("a.md") == ()
+        finally:
+            ballast.unlink()
+
+
 def test_versions_are_turned_off_on_a_full_disk_so_that_a_delete_frees_space(filesystem: Filesystem) -> None:
     root = filesystem.top / "store"
     with AgentMemory.open(root) as memory:
