@@ -8,8 +8,8 @@ import secrets
 import shutil
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -18,6 +18,7 @@ from unittest.mock import patch
 
 from agent_memory import AgentMemory, AgentMemoryError, VersionLimits
 from agent_memory.core import operation
+from tests.support.servers import S3Server
 
 NAMES: Final = ("a.md", "b.md", "d/c.md", "d/e.md", "f/c.md")
 _PRIMITIVES: Final = (
@@ -50,6 +51,8 @@ class Lineage:
 
 class Storage:
     """A storage that other programs change, too: on disk."""
+
+    options: Mapping[str, object] = {}
 
     def __init__(self, root: Path) -> None:
         self.url = f"{root.as_uri()}?durability=process"
@@ -156,6 +159,58 @@ class StorageInMemory(Storage):
                 yield path[len(top) :], file.getvalue()
 
 
+class StorageOnS3(Storage):
+    """The same on S3, where other programs copy on the server, with the metadata."""
+
+    def __init__(self, server: S3Server) -> None:
+        self.url = server.new_url()
+        self.options = server.options
+        self._client = server.client("s3")
+        self._bucket, _, self._root = self.url.removeprefix("s3://").partition("/")
+
+    def _at(self, name: str) -> dict[str, str]:
+        return {"Bucket": self._bucket, "Key": f"{self._root}/{name}"}
+
+    def _aside_at(self, number: int) -> dict[str, str]:
+        return {"Bucket": self._bucket, "Key": f"{self._root}-aside/{number}"}
+
+    def exists(self, name: str) -> bool:
+        return self._client.list_objects_v2(Bucket=self._bucket, Prefix=self._at(name)["Key"])["KeyCount"] > 0
+
+    def copy(self, source: str, target: str) -> None:
+        self._client.copy_object(CopySource=self._at(source), **self._at(target))
+
+    def move(self, source: str, target: str) -> None:
+        self.copy(source, target)
+        self.remove(source)
+
+    def remove(self, name: str) -> None:
+        self._client.delete_object(**self._at(name))
+
+    def keep_aside(self, name: str, number: int) -> None:
+        self._client.copy_object(CopySource=self._at(name), **self._aside_at(number))
+
+    def put_back(self, number: int, name: str) -> None:
+        self._client.copy_object(CopySource=self._aside_at(number), **self._at(name))
+
+    def replace(self, name: str, text: str) -> None:
+        self._client.put_object(Body=text.encode(), **self._at(name))
+
+    def rewrite(self, name: str, text: str) -> None:
+        metadata = self._client.head_object(**self._at(name))["Metadata"]
+        self._client.put_object(Body=text.encode(), Metadata=metadata, **self._at(name))
+
+    def lose_settings(self) -> None:
+        self.remove(".agent-memory/store.json")
+
+    def contents(self) -> Iterator[tuple[str, bytes]]:
+        found = self._client.list_objects_v2(Bucket=self._bucket, Prefix=f"{self._root}/").get("Contents", [])
+        for key in (each["Key"] for each in found):
+            with suppress(self._client.exceptions.NoSuchKey):
+                body = self._client.get_object(Bucket=self._bucket, Key=key)["Body"].read()
+                yield key.removeprefix(f"{self._root}/"), body
+
+
 class History:
     """Plays one seeded history.
 
@@ -186,7 +241,9 @@ class History:
 
     def _opened(self) -> AgentMemory:
         limits = VersionLimits() if self._is_on else None
-        return AgentMemory.open(self._storage.url, versions=limits, actor="ann")
+        return AgentMemory.open(
+            self._storage.url, versions=limits, actor="ann", storage_options=self._storage.options
+        )
 
     def play(self, steps: int) -> None:
         kinds = [

@@ -14,8 +14,9 @@ from agent_memory.core.versions import find
 from agent_memory.core.versions.archive import Archive
 from agent_memory.core.versions.forget import Forgetting
 from agent_memory.core.versions.origin import Origin
-from tests.core.versions.hostile import History, Killed, Storage, StorageInMemory, killing
+from tests.core.versions.hostile import History, Killed, Storage, StorageInMemory, StorageOnS3, killing
 from tests.support import sizes
+from tests.support.servers import S3Server
 
 _STEPS = 25
 _PLANTED = 400
@@ -51,6 +52,12 @@ def test_no_history_loses_a_state_or_keeps_what_was_forgotten(kind: str, block: 
 
     seeds = range(block * 200, (block + 1) * 200) if sizes.is_long else range(50)
     assert next(failures(make, seeds), None) is None
+
+
+@in_blocks
+def test_no_history_on_s3_loses_a_state_or_keeps_what_was_forgotten(ministack: S3Server, block: int) -> None:
+    seeds = range(block * 20, (block + 1) * 20) if sizes.is_long else range(4)
+    assert next(failures(lambda _: StorageOnS3(ministack), seeds), None) is None
 
 
 async def nothing_is_compared(*_: Any) -> bool:
