@@ -81,9 +81,7 @@ def test_a_file_and_its_versions_are_forgotten_on_a_full_disk(filesystem: Filesy
         ballast = filesystem.fill()
         try:
             for change in (memory.delete, lambda path: memory.write(path, "short")):
-                with pytest.raises(
-                    OSError, match=r"No space left on device; .*'agent-memory forget' erases"
-                ):
+                with pytest.raises(OSError, match=r"No space left on device; .*'agent-memory forget' erases"):
                     change("a.md")
             assert memory.forget("a.md").versions == 1
             assert not memory.exists("a.md")

@@ -41,12 +41,14 @@ class Lineage:
         has_origin: whether the storage has the history with the file; without it a copy is a file of its own.
         is_marked: whether a mark tells its last name.
         by_mark: the past that only this mark connects with the file, because its origin was lost.
+        is_copied: whether another program copied it: its history may come back to a name after another one.
     """
 
     past: set[str] = field(default_factory=set)
     has_origin: bool = True
     is_marked: bool = False
     by_mark: set[str] = field(default_factory=set)
+    is_copied: bool = False
 
 
 class Storage:
@@ -175,7 +177,7 @@ class StorageOnS3(Storage):
         return {"Bucket": self._bucket, "Key": f"{self._root}-aside/{number}"}
 
     def exists(self, name: str) -> bool:
-        return self._client.list_objects_v2(Bucket=self._bucket, Prefix=self._at(name)["Key"])["KeyCount"] > 0
+        return bool(self._client.list_objects_v2(Bucket=self._bucket, Prefix=self._at(name)["Key"])["KeyCount"])
 
     def copy(self, source: str, target: str) -> None:
         self._client.copy_object(CopySource=self._at(source), **self._at(target))
@@ -236,14 +238,16 @@ class History:
         self._seen: set[str] = set()
         self._shared: set[str] = set()
         """The contents that a copy by us gave to another history: forgetting one file leaves them."""
+        self._order: dict[str, list[str]] = defaultdict(list)
+        """By name: the contents in the order in which acknowledged changes ended them, of files without copies."""
+        self._by_us: dict[str, bool] = {}
+        """By content: whether it begins with what an operation made while the store kept versions."""
         self._is_on = True
         self._memory = self._opened()
 
     def _opened(self) -> AgentMemory:
         limits = VersionLimits() if self._is_on else None
-        return AgentMemory.open(
-            self._storage.url, versions=limits, actor="ann", storage_options=self._storage.options
-        )
+        return AgentMemory.open(self._storage.url, versions=limits, actor="ann", storage_options=self._storage.options)
 
     def play(self, steps: int) -> None:
         kinds = [
@@ -298,6 +302,7 @@ class History:
         if self._is_on:
             known = self._ended[name]
             known[content] = known.get(content, False) or acknowledged
+            self._order[name] += [content] if acknowledged and not lineage.is_copied else []
             lineage.past.add(content)
 
     def _look(self, name: str) -> str | None:
@@ -310,6 +315,8 @@ class History:
         """A call replaced a file, or may have: find out."""
         before = self._present.get(name)
         now = new if done else self._look(name)
+        if done and new is not None:
+            self._by_us[new] = self._is_on
         if before is not None and (done or now != before):
             self._end(name, done)
         elif before is not None and self._is_on and self._lineages[name].has_origin:
@@ -344,6 +351,8 @@ class History:
             text = self._content()
             done = self._do(f"append {name} {text!r}", lambda m: m.append(name, text))
             now = self._present[name] + text
+            if done and self._present[name] in self._by_us:
+                self._by_us[now] = self._by_us[self._present[name]]
             self._present[name] = now if done else self._look(name) or now
 
     def _edit(self) -> None:
@@ -388,6 +397,7 @@ class History:
         if self._do(f"copy {name} {target}", lambda m: m.copy(name, target)) or self._look(target):
             self._present[target], self._lineages[target] = self._present[name], Lineage(has_origin=self._is_on)
             self._shared.add(self._present[name])
+            self._by_us.pop(self._present[name], None)  # the maker of the copy is another one
 
     def _restore(self) -> None:
         if name := self._some():
@@ -415,6 +425,7 @@ class History:
     def _copied(self, name: str) -> Lineage:
         """The lineage of a copy with all metadata; without a history it is another file with the same content."""
         if self._lineages[name].has_origin:
+            self._lineages[name].is_copied = True
             return self._lineages[name]
         self._shared.add(self._present[name])
         return Lineage(has_origin=False)
@@ -446,6 +457,7 @@ class History:
             text = self._content()
             self._tool(f"replace {name} {text!r}")
             self._storage.replace(name, text)
+            self._by_us[text] = False
             self._present[name], self._lineages[name] = text, self._without_origin(name)
 
     def _tool_rewrite(self) -> None:
@@ -453,6 +465,7 @@ class History:
             text = self._content()
             self._tool(f"rewrite {name} {text!r}")
             self._storage.rewrite(name, text)
+            self._by_us[text] = False
             self._present[name] = text
 
     def _tool_remove(self) -> None:
@@ -517,10 +530,16 @@ class History:
     def _check_listed(self, name: str) -> None:
         found = self._memory.versions.list(name)
         contents = [self._memory.versions.read(name, each.id) for each in found if each.ended_by]
+        for each, content in zip((each for each in found if each.ended_by), contents, strict=True):
+            if content not in self._shared and self._by_us.get(content, bool(each.made_by)) != bool(each.made_by):
+                self.faults.append(f"{content!r} under {name} is listed as made by {each.made_by}")
         shown = [*contents, self._present.get(name, "")]
         for content, acknowledged in self._ended[name].items():
             if acknowledged and not any(each.startswith(content) for each in shown):
                 self.faults.append(f"{content!r} ended under {name}, and is not listed: {contents}")
+        ended = [each for each in self._order[name] if self._order[name].count(each) == contents.count(each) == 1]
+        if (listed := [each for each in contents[::-1] if each in ended]) != ended:
+            self.faults.append(f"{ended} ended under {name} in this order, and are listed as {listed}")
         if wrong := {*contents} - self._seen:
             self.faults.append(f"{wrong} are listed under {name}, and never were there")
 

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from agent_memory import AgentMemory, VersionLimits
-from agent_memory.core.versions import find
+from agent_memory.core.versions import find, order
 from agent_memory.core.versions.archive import Archive
 from agent_memory.core.versions.forget import Forgetting
 from agent_memory.core.versions.origin import Origin
+from agent_memory.core.versions.states import CurrentFile
 from tests.core.versions.hostile import History, Killed, Storage, StorageInMemory, StorageOnS3, killing
 from tests.support import sizes
 from tests.support.servers import S3Server
@@ -79,6 +80,14 @@ def an_origin_begins_a_history(self: Origin, by: Any, size: int, data: Any) -> O
     return Origin.first(by, size, data)
 
 
+def the_makers_clocks_order_the_states(records: Any) -> list[Any]:
+    return sorted(records, key=lambda each: each.record.made_by.time if each.record.made_by else 0.0, reverse=True)
+
+
+def every_state_is_of_its_origin(self: CurrentFile) -> CurrentFile:
+    return self
+
+
 _phases = Forgetting._phases
 
 
@@ -88,8 +97,10 @@ _phases = Forgetting._phases
         (find.Histories, "begins", nothing_is_compared, 0),
         (Archive, "write_mark", no_mark_is_written, 200),  # no earlier history finds it
         (Origin, "next", an_origin_begins_a_history, 0),
+        (order, "newest_first", the_makers_clocks_order_the_states, 0),
+        (CurrentFile, "with_known_origin", every_state_is_of_its_origin, 0),
     ],
-    ids=["hidden by id alone", "no mark", "no history"],
+    ids=["hidden by id alone", "no mark", "no history", "order by clocks", "maker by origin alone"],
 )
 def test_a_planted_defect_is_found(
     where: Any, name: str, defect: Any, first: int, monkeypatch: pytest.MonkeyPatch
