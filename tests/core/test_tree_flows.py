@@ -14,7 +14,7 @@ from agent_memory import (
     UnsupportedOperationError,
     WriteError,
 )
-from agent_memory.backend import ANY, Page, ReadWhen
+from agent_memory.backend import ANY, DeletedTree, Page, ReadWhen
 from agent_memory.core import tree_flows
 from agent_memory.key import Key
 from agent_memory_memory import MemoryBackend
@@ -134,3 +134,31 @@ def test_a_listing_that_does_not_advance_ends(
     monkeypatch.setattr(backend, "list", lambda *_, **__: Page(listed.entries, (), "the same marker"))
     with pytest.raises(ReadError, match="does not advance"):
         store.run(tree_flows.list_all, TOP)
+
+
+class FailsToErase(MemoryBackend):
+    """It fails to erase what a test names."""
+
+    failing: frozenset[str] = frozenset()
+
+    def erase(self, prefix: Key) -> DeletedTree:
+        if prefix.path in self.failing:
+            raise WriteError("the storage failed", path=prefix.path)
+        return super().erase(prefix)
+
+
+def test_an_erasure_that_fails_at_the_first_file_does_not_say_that_a_part_was_erased() -> None:
+    async def every(_: Key) -> bool:
+        return True
+
+    backend = FailsToErase()
+    store = SteppedStore(backend)
+    for name in ("a.md", "b.md"):
+        store.write(TOP.join(name), b"x")
+    backend.failing = frozenset({"a.md", "b.md"})
+    with pytest.raises(WriteError) as failed:
+        store.run(tree_flows.forget_each, TOP, every)
+    assert not isinstance(failed.value, PartialOperationError)
+    backend.failing = frozenset({"b.md"})
+    with pytest.raises(PartialOperationError, match="a part was erased"):
+        store.run(tree_flows.forget_each, TOP, every)

@@ -232,6 +232,12 @@ def test_a_listing_shows_the_directory_and_one_name_for_any_limit(memory: AgentM
     assert output.startswith("2B\t/memories\n1B\t/memories/a.md\n[Cut at 1 characters: names 1-1 of 2 are shown; ")
 
 
+def test_the_names_of_a_cut_listing_fit_with_the_directory(memory: AgentMemory) -> None:
+    fill(memory, dict.fromkeys(["a.md", "b.md", "c.md", "d.md"], "x"))
+    output = body(succeeded(caller(memory, max_view_characters=40)("view", path="/memories")))
+    assert output.startswith("4B\t/memories\n1B\t/memories/a.md\n[Cut at 40 characters: names 1-1 of 4 are shown; ")
+
+
 @pytest.mark.parametrize("content", [b"\xff", b"text\n\xc3", b"\xed\xa0\x80", "text".encode("utf-16")])
 def test_a_file_that_is_no_utf8_text_is_an_unsupported_file_type(
     memory: AgentMemory, call: Call, content: bytes

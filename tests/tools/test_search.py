@@ -20,7 +20,7 @@ from agent_memory.reading import lines as lines_module
 from agent_memory.reading.lines import BLOCK, forwards
 from agent_memory.reading.reader import Reader
 from agent_memory.tools import AsyncMemorySearch, MemorySearch, _file_search
-from agent_memory.tools.search import LineMatch, SearchResult
+from agent_memory.tools.search import LineMatch, SearchResult, fitting
 from tests.object_store.proxy import Proxy
 from tests.support.servers import Root, S3Server
 from tests.support.sizes import examples
@@ -393,3 +393,11 @@ def test_a_search_by_an_async_caller_takes_the_same_arguments() -> None:
         return [match.line for match in found.matches]
 
     assert asyncio.run(search()) == [1, 2]
+
+
+@pytest.mark.parametrize(("before", "after"), [(3, 0), (0, 3), (2, 2)])
+def test_a_match_that_is_too_large_has_fewer_lines_around_it(before: int, after: int) -> None:
+    match = LineMatch("a.md", 4, "needle", ["b" * 100] * before, ["a" * 100] * after)
+    (shown,) = fitting(SearchResult((match,), False), 250).matches
+    assert shown.size <= 250 < match.size
+    assert shown.before or shown.after

@@ -183,3 +183,10 @@ def test_threads_change_more_trees_at_once_than_are_kept_open(tmp_path: Path) ->
         lines = backend.read(log).data.split(b";")
         assert sorted(lines[:-1]) == sorted(b"%d" % thread for thread in range(threads) for _ in range(rounds))
     backend.close()
+
+
+def test_the_directories_above_a_renamed_one_go_if_they_are_empty(tmp_path: Path) -> None:
+    memory = AgentMemory.open(tmp_path / "root")
+    memory.write("a/b/c/d.md", "x")
+    memory.rename("a/b/c", "e")
+    assert sorted(path.name for path in (tmp_path / "root").iterdir() if not path.name.startswith(".")) == ["e"]
