@@ -95,9 +95,12 @@ def pytest_configure(config: pytest.Config) -> None:
     _is_fast = config.getoption("--fast")
     _stderr = os.dup(2)  # before pytest captures it
     report_quietly(config)
-    settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-    settings.load_profile("any machine")
     sizes.is_long = config.getoption("--long")
+    most = 100 if sizes.is_long else 25
+    settings.register_profile(
+        "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=most
+    )
+    settings.load_profile("any machine")
     if not sizes.is_long:
         FunctionalContract.rounds, FunctionalContract.model_examples = 20, 10
         config.pluginmanager.register(LongTests())
