@@ -121,7 +121,7 @@ class FileVersions:
         """Take back the changes of one actor, of one tool call, or since a time, file by file.
 
         The last changes of a file are taken back as far as all of them are selected: an earlier version is restored, a
-        file that did not exist is deleted, a deleted file is restored, and a renamed one gets its earlier name. Each
+        file that did not exist is deleted, a deleted file is restored, and a renamed one keeps its new name. Each
         step is an operation of its own, with its hooks, and becomes a version itself. A file that another operation
         replaced afterwards is left. Appends are taken out of a file, also from among the appends of others, if an audit
         log proves by its digests which bytes they are; without a log, files with appends are left.

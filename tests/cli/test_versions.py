@@ -301,3 +301,13 @@ def test_without_versions_there_is_only_the_present_one(run: Run) -> None:
     for words in (["versions"], ["versions", "a.md"]):
         assert "this store keeps no versions" in run("--url", "root", *words).stderr
     assert run("--url", "root", "versions", "status").stdout.startswith("versions are off")
+
+
+def test_restore_and_undo_refuse_where_the_current_content_would_be_lost(stored: Run) -> None:
+    stored("write", "notes/a.md", "present")
+    stored("versions", "off")
+    for command in (["restore", "notes/a.md"], ["undo", "--by", "ann", "--yes"]):
+        refused = stored(*command)
+        assert refused.exit_code == 6
+        assert "this store keeps no versions, so the current content would be lost" in refused.stderr
+    assert stored("read", "notes/a.md").stdout == "present"

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from agent_memory.core.internal_trees import internal_tree
-from agent_memory.core.stored_facts import count, fields_of, hexadecimal, optional, path, text
+from agent_memory.core.stored_facts import count, fields_of, hexadecimal, optional, path, text, truth
 from agent_memory.core.versions.origin import HISTORY, ID, MadeBy, Origin, short
 from agent_memory.errors import ReadError
 from agent_memory.key import Key
@@ -134,6 +134,7 @@ class Record:
         path: the file, in the agent's tree.
         made_size: the content's size in bytes when the state was made, before the appends to it; 0 if it was redacted.
         size: the content's size in bytes; 0 if it was redacted.
+        appended: whether something was appended to the state after it was made.
         redacted_by: the operation that redacted it; None if it was not redacted, or if the redaction did not end.
         reason: the reason that was given for the redaction; None if none was begun.
     """
@@ -148,6 +149,7 @@ class Record:
     path: str
     made_size: int
     size: int
+    appended: bool
     redacted_by: MadeBy | None = None
     reason: str | None = None
 
@@ -156,7 +158,7 @@ class Record:
         """Return the record of a state of ``size`` bytes that an operation ends; ``successor`` replaces it."""
         return Record(
             origin.id, origin.history, origin.number, origin.previous, origin.by, by.shortened(),
-            successor.id if successor else None, path, min(origin.size, size), size,
+            successor.id if successor else None, path, min(origin.size, size), size, size > origin.size,
         )  # fmt: skip
 
     def redacted(self, by: MadeBy | None, reason: str) -> Record:
@@ -167,7 +169,7 @@ class Record:
         """Return a new name for this record of an agent's file."""
         kind: Kind = "t" if self.reason is not None else "r" if self.next else "d"
         place, made_by, ended_by = digest_of_path(agent, self.path), who(self.made_by), who(self.ended_by)
-        appended = "a" if self.size > self.made_size else "n"
+        appended = "a" if self.appended else "n"
         return Name(self.history, self.number, self.id, place, made_by, ended_by, _nonce(), kind, appended)
 
     def trailer(self) -> bytes:
@@ -230,6 +232,7 @@ _CHECKS: Final[dict[str, Callable[[Any], Any]]] = {
     "path": path,
     "made_size": count,
     "size": count,
+    "appended": truth,
     "redacted_by": partial(optional, MadeBy.of),
     "reason": partial(optional, _reason),
 }

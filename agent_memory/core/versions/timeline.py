@@ -38,7 +38,7 @@ class FileState(NamedTuple):
     @property
     def is_appended(self) -> bool:
         """Whether bytes were appended after it was made."""
-        return self.size > self.made_size
+        return self.stored.record.appended if self.stored else self.size > self.made_size
 
     @property
     def is_made_by_append(self) -> bool:

@@ -123,8 +123,8 @@ class FileUndo:
             appended, is_all = await self._appended(change.made)
             by_others = [each.by for each in appended if each.by not in self._selection]
             if change.by not in self._selection or by_others or not is_all:
-                if number > start:
-                    _refuse_redacted(change.made)
+                if number > start and change.made and _is_redacted(change.made):
+                    raise LeftError("the version before was redacted")
                 mine = tuple((each.start, each.end) for each in appended if each.by in self._selection)
                 reason = self._reason_here(change, by_others, is_all)
                 if number == start and not mine:
@@ -172,7 +172,7 @@ class FileUndo:
         first = [AppendedRange(0, state.made_size, state.by)] if state.by and state.is_made_by_append else []
         if not state.is_appended:
             return first, True
-        recorded = self._recorded(state.id)
+        recorded = [] if _is_redacted(state) else self._recorded(state.id)
         data = await self._content(state) if recorded else None
         if data is None:
             return first, False
@@ -261,9 +261,8 @@ class FileUndo:
         self.steps.append(Step(undone, self._etag, state, cut))
 
 
-def _refuse_redacted(state: FileState | None) -> None:
-    if state and state.stored and state.stored.record.reason is not None:
-        raise LeftError("the version before was redacted")
+def _is_redacted(state: FileState) -> bool:
+    return state.stored is not None and state.stored.record.reason is not None
 
 
 def _since(by: MadeBy | None) -> str:

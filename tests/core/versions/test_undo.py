@@ -777,3 +777,14 @@ def test_an_undo_reads_only_what_it_takes_back(
     assert steps(memory.versions.undo(tool_call_id="call-b", dry_run=True)) == [("restore", "f")]
     assert reads.count("a record") == 1, "the one that is restored"
     assert len(reads) == 1 + 21 + 1, "and the origin of each file, and the content of the one that changes"
+
+
+def test_no_undo_goes_past_a_redacted_state_that_others_appended_to(
+    memory: AgentMemory, ann: AgentMemory, bob: AgentMemory
+) -> None:
+    ann.write("f", "secret\n")
+    bob.append("f", "of bob\n")
+    ann.edit("f", lambda text: text.replace("secret", "removed"))
+    memory.versions.redact("f", memory.versions.list("f")[1].id, reason="a secret")
+    assert memory.versions.undo(actor="ann") == UndoResult((), (Left("f", "the version before was redacted"),))
+    assert memory.read("f") == "removed\nof bob\n"
