@@ -133,7 +133,7 @@ class VersionedTree(Scope):
         async def flow(store: Backend, run: Run, c: Call) -> Effect:
             histories = Histories(store, run, self.agent)
             current, record = await histories.locate(c.key, version)
-            continues = None if current or not record else await histories.last_state(record.record.history)
+            continues = None if current or not record else await histories.last_state(record.record.history, c.key)
             try:
                 content = (
                     await histories.content_of(record)

@@ -222,10 +222,14 @@ class Histories:
                 return each
         raise AgentMemoryFileNotFoundError(f"no version {version!r}", path=key.path)
 
-    async def last_state(self, history: str) -> Origin | None:
-        """Return the number and the id of the last state of a history that has a record, as an origin."""
+    async def last_state(self, history: str, key: Key) -> Origin | None:
+        """Return the number and the id of the last state of a history that has a record, as an origin.
+
+        Of copies of the file, and of a file that was renamed, that is the last state under this name, if it has one.
+        """
         names = [each.name for each in await self.names(history) if not each.name.is_mark]
-        last = max(names, key=lambda name: name.number, default=None)
+        place = self.place(key.path)
+        last = max(names, key=lambda name: (name.path == place, name.number), default=None)
         return last and Origin(last.id, history, last.number, None, None, 0, "", None)
 
     async def content_of(self, stored: StoredRecord) -> bytes:

@@ -168,7 +168,7 @@ def short(given: str | None) -> str | None:
     """Return a text that fits into an origin; a longer one is cut, and gets a digest of the whole."""
     if given is None or len(_ascii(given)) - 2 <= _MOST_TEXT:
         return given
-    digest = hashlib.sha256(given.encode()).hexdigest()[:_DIGEST_OF_TEXT]
+    digest = hashlib.sha256(given.encode(errors="surrogatepass")).hexdigest()[:_DIGEST_OF_TEXT]
     given = given[:_MOST_TEXT]
     while len(_ascii(f"{given}…{digest}")) - 2 > _MOST_TEXT:
         given = given[:-1]

@@ -110,7 +110,7 @@ def who(by: MadeBy | None) -> str:
 def digest_of(text: str | None) -> str:
     """The digest of an actor or of a tool call; zeros for None."""
     shortened = short(text)
-    return "0" * WHO_LENGTH if shortened is None else hashlib.sha256(shortened.encode()).hexdigest()[:WHO_LENGTH]
+    return "0" * WHO_LENGTH if shortened is None else _digest(shortened)[:WHO_LENGTH]
 
 
 def _nonce() -> str:
@@ -288,4 +288,8 @@ def records_of(agent: str | None) -> Key:
 def digest_of_path(agent: str | None, path: str) -> str:
     """The digest of a file's path, in the names of its records."""
     whole = ["" if agent is None else agent, path]
-    return hashlib.sha256("\0".join(whole).encode()).hexdigest()[:32]
+    return _digest("\0".join(whole))[:32]
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()  # an actor may be any str

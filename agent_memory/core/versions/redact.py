@@ -64,8 +64,8 @@ async def redact(
 
     A copy of the file has the same state: its records go too if the erased content begins with theirs; the others are
     in `RedactResult.still_in`. Under each name a record that the redaction began is written first, and becomes the
-    tombstone when all else is erased. So a repeated call finishes a redaction that did not end. After one that ended,
-    it erases the records that were left.
+    tombstone when all else is erased. So a repeated call finishes a redaction that did not end: it erases all records
+    under the names where that one began. After one that ended, it erases the records that were left.
 
     Raises:
         AgentMemoryFileNotFoundError: the file has no earlier version with this id.
@@ -76,10 +76,11 @@ async def redact(
     file = await _File.of_version(run, histories, key, version)
     place = histories.place(key.path)
     best = file.best
+    places = {each.name.path for each in file.same if each.record.reason is not None and not each.record.redacted_by}
     same = [
         each
         for each in file.same
-        if place == each.name.path or each.key == best.key or await _is_beginning(histories, best, each)
+        if each.name.path in {place, *places} or each.key == best.key or await _is_beginning(histories, best, each)
     ]
     still_in: tuple[FileVersion, ...] = ()
     if best.record.reason is None:

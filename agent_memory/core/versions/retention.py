@@ -86,11 +86,14 @@ async def prune_a_few(
 ) -> None:
     """Delete a few of the versions that `prune` deletes.
 
-    The two newest records of each name stay, because one of them may be of a change that was not made.
+    The two newest records of each name stay, because one of them may be of a change that was not made. A clock that is
+    ahead of the storage's deletes nothing early.
     """
 
     async def listed() -> list[Key]:
-        return [each.key for each in expired(await Histories(store, run, agent).names(), limits, now, 2)]
+        names = await Histories(store, run, agent).names()
+        storages_now = min(now, max((each.modified for each in names), default=now))  # the change wrote a record
+        return [each.key for each in expired(names, limits, storages_now, 2)]
 
     async def delete(key: Key) -> None:
         await run.call(store.delete, key)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Final, Protocol, cast
 
@@ -38,7 +38,7 @@ class VersionLimits:
     def __post_init__(self) -> None:
         limits = (("keep", self.keep, int), ("days", self.days, int | float), ("max_bytes", self.max_bytes, int))
         for name, value, kind in limits:
-            if isinstance(value, bool) or not isinstance(value, kind) or not 0 < value < math.inf:
+            if isinstance(value, bool) or not isinstance(value, kind) or not 0 < value <= sys.float_info.max:
                 whole = "whole " if kind is int else ""
                 raise ValueError(f"versions: {name} must be a positive {whole}number, not {value!r}")
 

@@ -155,8 +155,12 @@ class Timeline:
             return Change(state.by, state)
         if state and (state.previous is not None or not state.id):
             stored = await self._read(self._records, state.previous)
+            if stored and stored.record.next and not state.id.startswith(stored.record.next):
+                stored = None  # another state replaced it, and the file had another name
             self._state = FileState.of_record(stored) if stored else None
             self.is_lost, self._is_told = stored is None, False
+            if stored and stored.record.next is None:  # the deleted file was restored
+                return Change(stored.record.ended_by, None)
             return await self._next() if stored else None
         return await self._deletion() if self._earlier and not self.is_lost else None
 
@@ -174,5 +178,6 @@ class Timeline:
     async def _read(self, records: Sequence[ListedRecord], id_: str | None) -> StoredRecord | None:
         """The true record of a state; None if it has none."""
         place, existing = self._histories.place(self.path), {each.name.id for each in records}
+        existing |= {self.current.origin.id} if self.current else set()
         found = await self._histories.read(each for each in records if each.name.id == id_)
         return next(iter(true_records(found, place, existing)), None)

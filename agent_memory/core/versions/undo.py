@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import hashlib
-import math
+import sys
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -71,7 +71,7 @@ def checked_selection(actor: str | None, tool_call_id: str | None, since: float 
     if (actor, tool_call_id, since) == (None, None, None):
         raise ValueError("undo needs an actor, a tool_call_id or a time: without one it would take back everything")
     if since is not None and (
-        isinstance(since, bool) or not isinstance(since, int | float) or not math.isfinite(since)
+        isinstance(since, bool) or not isinstance(since, int | float) or not abs(since) <= sys.float_info.max
     ):
         raise ValueError(f"since must be a time in POSIX seconds, not {since!r}")
     return Selection(actor, tool_call_id, since)

@@ -160,3 +160,31 @@ def test_an_erasing_that_begins_with_the_newest_is_found(monkeypatch: pytest.Mon
     monkeypatch.setattr(Forgetting, "_phases", the_newest_goes_first)
     with pytest.raises(AssertionError, match="killed"):
         forgets_at_every_kill("is deleted")
+
+
+@pytest.mark.parametrize("names", [("a.md", "b.md"), ("b.md", "a.md"), ("q.md", "z.md")])
+@pytest.mark.parametrize("kind", ["disk", "memory"])
+def test_a_redaction_that_is_killed_at_any_call_is_completed_by_a_repetition(
+    kind: str, names: tuple[str, str], tmp_path: Path
+) -> None:
+    """It also completes what it began under the names of copies."""
+    one, copy = names
+    was_killed, number = True, 0
+    while was_killed:
+        root = tmp_path / f"{(number := number + 1)}"
+        root.mkdir()
+        storage = Storage(root) if kind == "disk" else StorageInMemory()
+        with AgentMemory.open(storage.url, versions=VersionLimits()) as memory:
+            memory.write(one, "canary")
+            storage.copy(one, copy)
+            for name in names:
+                memory.write(name, f"clean {name}")
+            version = memory.versions.list(one)[1].id
+            try:
+                with killing(memory, number, after=False):
+                    memory.versions.redact(one, version, reason="a key")
+                was_killed = False
+            except Killed:
+                memory.versions.redact(one, version, reason="a key")
+            assert not [place for place, data in storage.contents() if b"canary" in data], (number, names)
+    assert number > 10

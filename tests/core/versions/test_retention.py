@@ -202,8 +202,11 @@ def test_a_call_prunes_all_and_a_change_a_few(root: Root, monkeypatch: pytest.Mo
     monkeypatch.setattr("agent_memory.core.operation.time.time", lambda: now() + 4000)
     later = opened(root, VersionLimits(keep=2))
     later.write("a", "8")
-    assert len(later.versions.list("a")) == 7
-    assert later.versions.prune() == 4
+    is_later = root.url.startswith(
+        "memory:"
+    )  # by the storage's clock, too: a clock that is ahead deletes nothing early
+    assert len(later.versions.list("a")) == (7 if is_later else 9)
+    assert later.versions.prune() == (4 if is_later else 6)
     assert contents(later, "a") == ["6", "7", "8"]
     assert later.versions.prune() == 0
 

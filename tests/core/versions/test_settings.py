@@ -122,7 +122,7 @@ def test_settings_that_are_too_large_are_an_error_about_the_callers_file() -> No
 
 
 @pytest.mark.parametrize(
-    "limits", [{"keep": 0}, {"keep": 1.5}, {"days": -1}, {"days": float("inf")}, {"max_bytes": True}]
+    "limits", [{"keep": 0}, {"keep": 1.5}, {"days": -1}, {"days": float("inf")}, {"days": 10**400}, {"max_bytes": True}]
 )
 def test_a_limit_that_is_no_positive_number_is_refused(limits: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"must be a positive (whole )?number"):

@@ -788,3 +788,51 @@ def test_no_undo_goes_past_a_redacted_state_that_others_appended_to(
     memory.versions.redact("f", memory.versions.list("f")[1].id, reason="a secret")
     assert memory.versions.undo(actor="ann") == UndoResult((), (Left("f", "the version before was redacted"),))
     assert memory.read("f") == "removed\nof bob\n"
+
+
+def test_the_restoration_of_a_deleted_file_is_taken_back_by_its_deletion(
+    memory: AgentMemory, ann: AgentMemory, bob: AgentMemory
+) -> None:
+    for path, texts in (("one", ["1"]), ("two", ["1", "2"])):
+        for text in texts:
+            ann.write(path, text)
+        ann.delete(path)
+        bob.versions.restore(path, memory.versions.list(path)[-1].id)
+    assert steps(memory.versions.undo(actor="bob")) == [("delete", "one"), ("delete", "two")]
+    assert files(memory) == {}
+    assert memory.versions.undo(actor="bob").done == ()
+
+
+def test_an_undo_that_restored_a_deleted_file_is_taken_back(
+    memory: AgentMemory, ann: AgentMemory, bob: AgentMemory
+) -> None:
+    ann.write("f", "1")
+    bob.delete("f")
+    memory.acting_as("carl").versions.undo(actor="bob")
+    assert files(memory) == {"f": "1"}
+    assert steps(memory.versions.undo(actor="carl")) == [("delete", "f")]
+    assert steps(memory.versions.undo(actor="carl")) == []
+
+
+def test_a_restored_file_does_not_continue_the_file_that_was_renamed(
+    memory: AgentMemory, ann: AgentMemory, bob: AgentMemory
+) -> None:
+    ann.write("a", "1")
+    ann.write("a", "2")
+    earlier = memory.versions.list("a")[-1].id
+    ann.rename("a", "b")
+    for text in ("3", "4", "5"):
+        bob.write("b", text)
+    memory.acting_as("carl").versions.restore("a", earlier)
+    assert not {"3", "4", "5"} & {*contents(memory, "a")}
+    assert memory.versions.undo(actor="carl") == UndoResult((), (Left("a", "the version before is no longer kept"),))
+    assert files(memory) == {"a": "1", "b": "5"}
+
+
+@pytest.mark.parametrize("actor", ["\ud800", "x" * 500 + "\ud800"])
+def test_an_actor_may_be_any_text(memory: AgentMemory, ann: AgentMemory, actor: str) -> None:
+    memory.acting_as(actor).write("f", "1")
+    ann.write("f", "2")
+    memory.acting_as(None, actor).edit("f", lambda text: text + "3")
+    assert steps(memory.versions.undo(tool_call_id=actor)) == [("restore", "f")]
+    assert memory.read("f") == "2"
