@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 from agent_memory.backend import Backend
 from agent_memory.backend._deadline import renewed_deadline
 from agent_memory.core import tree_flows
 from agent_memory.core.versions.find import Histories, ListedRecord
-from agent_memory.core.versions.record import OF_DIRECTORIES
+from agent_memory.core.versions.record import OF_DIRECTORIES, Mark
 from agent_memory.core.versions.states import current_file
 from agent_memory.errors import WriteError
 from agent_memory.key import Key, is_at_or_below
@@ -159,11 +159,15 @@ class Forgetting:
         listed = list(listed)
         marks = [each for each in listed if each.name.is_mark]
         renamed: dict[str, set[str]] = defaultdict(set)
+        for each in listed:
+            if path := self._paths.get(each.name.path):
+                renamed[each.name.history].add(path)
         led: set[str] = set()
-        for each in marks:
+        for each in sorted(marks, key=lambda each: each.modified):
             if each.name.history == OF_DIRECTORIES:
                 mark = await self._histories.read_mark(each)
                 for history, place in mark.files if mark else ():
+                    self._follow(cast(Mark, mark), place, renamed[history])
                     led |= {history} if self._is_meant(place) else set()
             elif self._is_meant(each.name.path):
                 led.add(each.name.history)
@@ -171,11 +175,16 @@ class Forgetting:
         for each in marks:
             if each.name.history in led and (mark := await self._histories.read_mark(each)):
                 renamed[each.name.history] |= {mark.source, mark.target}
-        for each in listed:
-            if each.name.history in led and (path := self._paths.get(each.name.path)):
-                renamed[each.name.history].add(path)
         self._histories.require_read(each.key for each in marks)
         return {history for history in led if not await self._lives_elsewhere(history, renamed[history])}
+
+    def _follow(self, mark: Mark, place: str, paths: set[str]) -> None:
+        """Find the path of a digest in the mark of a directory, from the earlier ``paths`` of its file."""
+        new = {mark.target + path[len(mark.source) :] for path in paths if is_at_or_below(path, mark.source)}
+        for path in new:
+            if self._histories.place(path) == place:
+                self._paths[place] = path
+                paths.add(path)
 
     async def _lives_elsewhere(self, history: str, paths: Iterable[str]) -> bool:
         for path in paths:

@@ -141,13 +141,13 @@ class Timeline:
         )
 
     async def has_after(self, number: int, selection: Selection) -> bool:
-        """Whether selected operations made changes before the one with a number."""
+        """Whether selected operations made changes before the one with a number, or may have, as far as it is known."""
         if not self.may_have(selection):
             return False
         while change := await self.change(number := number + 1):
             if change.by in selection:
                 return True
-        return False
+        return self.is_lost
 
     async def _next(self) -> Change | None:
         if (state := self._state) and not self._is_told:

@@ -188,3 +188,23 @@ def test_a_redaction_that_is_killed_at_any_call_is_completed_by_a_repetition(
                 memory.versions.redact(one, version, reason="a key")
             assert not [place for place, data in storage.contents() if b"canary" in data], (number, names)
     assert number > 10
+
+
+@pytest.mark.parametrize("forgotten", ["g", "g/x", "g/x/a.md"])
+@pytest.mark.parametrize("others", [False, True], ids=["alone", "beside others"])
+@pytest.mark.parametrize("kind", ["disk", "memory"])
+def test_the_files_of_a_renamed_directory_are_forgotten_after_another_program_removed_them(
+    kind: str, others: bool, forgotten: str, tmp_path: Path
+) -> None:
+    (tmp_path / "root").mkdir()
+    storage = Storage(tmp_path / "root") if kind == "disk" else StorageInMemory()
+    with AgentMemory.open(storage.url, versions=VersionLimits()) as memory:
+        for text in ("canary 1", "canary 2"):
+            memory.write("d/x/a.md", text)
+        if others:
+            memory.write("d/x/b.md", "other")
+        memory.rename("d", "f")
+        memory.rename("f", "g")
+        storage.remove("g/x/a.md")
+        memory.forget(forgotten)
+        assert not [place for place, data in storage.contents() if b"canary" in data]

@@ -836,3 +836,13 @@ def test_an_actor_may_be_any_text(memory: AgentMemory, ann: AgentMemory, actor: 
     memory.acting_as(None, actor).edit("f", lambda text: text + "3")
     assert steps(memory.versions.undo(tool_call_id=actor)) == [("restore", "f")]
     assert memory.read("f") == "2"
+
+
+@pytest.mark.parametrize("root", ["local"], indirect=True)
+def test_a_file_that_another_program_replaced_is_left(root: Root, ann: AgentMemory) -> None:
+    ann.write("f", "1")
+    ann.write("f", "2")
+    new = Path(root.url, "new")
+    new.write_text("an editor's")
+    new.rename(Path(root.url, "f"))
+    assert ann.versions.undo(actor="ann") == UndoResult((), (Left("f", "changed since by another program"),))
