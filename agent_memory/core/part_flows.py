@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, cast
 
-from agent_memory.backend import ABSENT, ANY, Backend, ETag, Parts, ReadWhen, WritesInParts, WriteWhen
+from agent_memory.backend import ABSENT, ANY, Backend, ETag, NewOrigin, Parts, ReadWhen, WritesInParts, WriteWhen
 from agent_memory.backend._checks import content_sha256
 from agent_memory.backend._deadline import renewed_deadline
 from agent_memory.core.flows import Effect, raw_bytes, state_of, writes_copies, writes_in_parts
@@ -96,11 +96,12 @@ async def copy(
     size: int | None = None,
     when: WriteWhen = ABSENT,
     of: ReadWhen = ANY,
+    keeps_origin: bool = False,
 ) -> tuple[Effect, Callable[[], ETag]]:
     """Copy a file in parts, or its first ``size`` bytes; also return a function for the source's etag.
 
     ``when`` is the state of the target, ``of`` that of the source. A concurrent append to the source is allowed: the
-    copy has the bytes from before it.
+    copy has the bytes from before it. With ``keeps_origin`` it has the origin of the source, because it is a rename.
     """
     _supporting(store, source)  # raises before anything is read
     reader = Reader(store, run, source)
@@ -125,10 +126,16 @@ async def copy(
         return digest.hexdigest() if digest else None
 
     if when is ABSENT and writes_copies(store):
-        parts: Parts = await _call(run, store.write_copy_in_parts, target, size, source, etag)
+        origin = same_origin(reader.origin) if keeps_origin else None
+        parts: Parts = await _call(run, store.write_copy_in_parts, target, size, source, etag, origin)
     else:
         parts = await begin(store, run, target, size, when)
     return await fill_and_complete(run, parts, size, fill), lambda: etag
+
+
+def same_origin(origin: str | None) -> NewOrigin | None:
+    """The origin of a copy that is a file under a new name: what it had."""
+    return None if origin is None else lambda _: origin
 
 
 async def _read(reader: Reader, source: Key, start: int, end: int, most: int) -> bytes:

@@ -212,15 +212,16 @@ async def _refuse_taken(store: Backend, run: Run, target: Key) -> None:
 
 
 async def _copy(
-    store: Backend, run: Run, source: Key, target: Key, when: ReadWhen = ANY
+    store: Backend, run: Run, source: Key, target: Key, when: ReadWhen = ANY, *, keeps_origin: bool = False
 ) -> tuple[Effect, Callable[[], ETag]]:
     """Copy a file, in parts if it is too large for one call; also return a function for the copied etag."""
     try:
         snapshot = await run.call(store.read, source, when=when)
     except FileTooLargeError:
-        return await part_flows.copy(store, run, source, target, of=when)
+        return await part_flows.copy(store, run, source, target, of=when, keeps_origin=keeps_origin)
     if writes_copies(store):
-        etag: ETag = await run.call(cast(Any, store.write_copy), target, source, snapshot)
+        origin = part_flows.same_origin(snapshot.origin) if keeps_origin else None
+        etag: ETag = await run.call(cast(Any, store.write_copy), target, source, snapshot, origin)
     else:
         etag = await run.call(store.write, target, snapshot.data, when=ABSENT)
     digest = content_sha256(snapshot.data, etag)
@@ -232,7 +233,7 @@ async def _rename_file(store: Backend, run: Run, source: Key, target: Key, when:
     if size is not None:
         return Effect(size=size, files=1)
     await _refuse_without_conditional_delete(store, run, source)
-    effect, copied = await _copy(store, run, source, target, when)
+    effect, copied = await _copy(store, run, source, target, when, keeps_origin=True)
     etag = cast(ETag, effect.etag)
     try:
         with renewed_deadline(run.now()) if cast(int, effect.size) > store.max_bytes else nullcontext():

@@ -39,6 +39,11 @@ class Reader:
         """The etag of the state read last, which may include appends; None before the first read."""
         return self._last.etag if self._last else None
 
+    @property
+    def origin(self) -> str | None:
+        """The origin of that state; None if it has none."""
+        return self._last.origin if self._last else None
+
     async def read(self, start: int, end: int) -> bytes:
         """The bytes ``[start:end]`` of the file, fewer where it ends.
 

@@ -127,8 +127,8 @@ class VersionedStore(Backend):
 
         return cast(ETag, (await until_won(self._inner, self._run, key, attempt)).etag)
 
-    async def write_copy(self, key: Key, of: Key, snapshot: Snapshot, origin: NewOrigin | None = None) -> ETag:
-        new = origin or self._new_origin(key, snapshot.data)
+    async def write_copy(self, key: Key, of: Key, snapshot: Snapshot, _: NewOrigin | None = None) -> ETag:
+        new = self._new_origin(key, snapshot.data)
         if not writes_copies(self._inner):
             return await self._write(key, snapshot.data, ABSENT, new)
         write = cast("Callable[..., Awaitable[ETag]]", self._inner.write_copy)
@@ -170,13 +170,11 @@ class VersionedStore(Backend):
         parts = await self._call(begin, key, size, before.snapshot.etag if before else ABSENT, origin)
         return _VersionedParts(parts, self, key, before, new)
 
-    async def write_copy_in_parts(
-        self, key: Key, size: int, of: Key, etag: ETag, origin: NewOrigin | None = None
-    ) -> Parts:
+    async def write_copy_in_parts(self, key: Key, size: int, of: Key, etag: ETag, _: NewOrigin | None = None) -> Parts:
         if not writes_copies(self._inner):
             return await self.write_in_parts(key, size, ABSENT)
         begin = cast("Callable[..., Awaitable[Parts]]", self._inner.write_copy_in_parts)
-        parts = await self._call(begin, key, size, of, etag, origin or self._new_origin(key, None, size))
+        parts = await self._call(begin, key, size, of, etag, self._new_origin(key, None, size))
         return _VersionedParts(parts, self, key, None, None)
 
     async def move_file(self, source: Key, target: Key, when: ReadWhen = ANY) -> int | None:

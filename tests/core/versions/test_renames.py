@@ -17,7 +17,7 @@ from agent_memory import (
 )
 from agent_memory.core import tree_flows
 from agent_memory.core.versions import keep
-from tests.core.versions.helpers import contents, opened, operations
+from tests.core.versions.helpers import ON, contents, opened, operations
 from tests.support.servers import Root
 
 
@@ -132,8 +132,8 @@ def test_both_files_of_a_rename_that_others_interrupted_keep_what_was_appended(
     """The rename copies the file; another actor appends to the file and to the copy; both stay."""
     copy = tree_flows._copy
 
-    async def copied_slowly(*arguments: Any) -> Any:
-        result = await copy(*arguments)
+    async def copied_slowly(*arguments: Any, **options: Any) -> Any:
+        result = await copy(*arguments, **options)
         for path in ("a", "b"):
             memory.acting_as("bob").append(path, f"appended to {path}\n")
         return result
@@ -173,3 +173,14 @@ def test_the_maker_of_a_file_from_before_stays_unknown_after_a_rename(root: Root
     assert [each.made_by for each in memory.versions.list("b")] == [None]
     memory.write("b", "ours")
     assert operations(memory.versions.list("b")) == [("write", None), (None, "write")]
+
+
+def test_a_rename_while_versions_are_off_takes_the_versions_along(memory: AgentMemory) -> None:
+    for text in ("one", "two"):
+        memory.write("d/a", text)
+    memory.versions.set_limits(None)
+    memory.rename("d/a", "b")
+    memory.versions.set_limits(ON)
+    memory.write("b", "three")
+    assert contents(memory, "b") == ["one", "two", "three"]
+    assert memory.forget("b").versions == 2
