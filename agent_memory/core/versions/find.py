@@ -376,7 +376,7 @@ class Histories:
             self._left_out.add(listed.key)
             return None
         if record.reason is None:
-            record = replace(record, ended_by=replace(record.ended_by, time=listed.modified))
+            record = replace(record, ended_by=replace(record.ended_by, time=_time(listed, record.ended_by.time)))
         is_whole = len(snapshot.data) == snapshot.size
         return StoredRecord(record, listed.name, listed.key, snapshot.data[: record.size] if is_whole else None)
 
@@ -420,3 +420,10 @@ def _latest_first(names: Iterable[ListedRecord]) -> list[list[ListedRecord]]:
         if not each.name.is_mark:
             states.setdefault((each.name.id, each.name.path), []).append(each)
     return list(states.values())
+
+
+def _time(listed: ListedRecord, claimed: float) -> float:
+    """The storage's time; where that has whole seconds, the caller's clock tells the place within the second."""
+    if not listed.modified.is_integer():
+        return listed.modified
+    return min(max(claimed, listed.modified), listed.modified + 1)
