@@ -24,13 +24,7 @@ from agent_memory.core.versions.origin import MadeBy
 from agent_memory.core.versions.settings import VersionLimits
 from agent_memory.core.versions.states import FileVersion
 from agent_memory.core.versions.undo import Undone, UndoResult
-from agent_memory.errors import (
-    AgentMemoryError,
-    AgentMemoryFileNotFoundError,
-    FileTooLargeError,
-    ReadError,
-    UnsupportedOperationError,
-)
+from agent_memory.errors import AgentMemoryError, AgentMemoryFileNotFoundError, FileTooLargeError, ReadError
 from agent_memory.key.quoting import field
 from agent_memory.memory import AgentMemory
 from agent_memory.tools._each_file import reason_of
@@ -113,9 +107,9 @@ def restore(settings: Settings, path: str, version: str | None) -> None:
     Without VERSION, the last earlier version is restored; so a second restore takes the first one back.
     """
     with settings.memory(Access.CHANGE) as memory:
-        _require_on(memory)
         version = version or _earlier_version(settings, memory, path)
         show_written(settings, "restored", memory.versions.restore(path, version))
+        _note_off(memory)
 
 
 @click.command(cls=Command)
@@ -157,21 +151,21 @@ def undo(
     if not dry_run:
         require_answer("undo", yes)
     with settings.memory(Access.CHANGE) as memory, _log(settings, target) as log:
-        _require_on(memory)
         call = partial(memory.versions.undo, actor=by, tool_call_id=tool_call, since=since, audit=log)
         if not (dry_run or yes) and (steps := call(dry_run=True).done):
             _ask_about(settings, steps)
         result = call(dry_run=dry_run)
+        if result.done:
+            _note_off(memory)
     _show_undone(settings, result, dry_run)
     if result.left or not result.done:
         raise click.exceptions.Exit(Exit.FAILED)
 
 
-def _require_on(memory: AgentMemory) -> None:
-    """Raise `UnsupportedOperationError` if the store would not keep what a command replaces."""
+def _note_off(memory: AgentMemory) -> None:
+    """Say that the store does not keep what a command replaced."""
     if memory.versions.limits() is None:
-        reason = "this store keeps no versions, so the current content would be lost"
-        raise UnsupportedOperationError(f"{reason}; first turn them on with 'agent-memory versions on'")
+        note('this store keeps no versions, so what was replaced is not kept: "agent-memory versions on" turns them on')
 
 
 def _earlier_version(settings: Settings, memory: AgentMemory, path: str) -> str:

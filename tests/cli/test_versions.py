@@ -303,11 +303,10 @@ def test_without_versions_there_is_only_the_present_one(run: Run) -> None:
     assert run("--url", "root", "versions", "status").stdout.startswith("versions are off")
 
 
-def test_restore_and_undo_refuse_where_the_current_content_would_be_lost(stored: Run) -> None:
-    stored("write", "notes/a.md", "present")
+def test_restore_and_undo_say_that_what_they_replaced_is_not_kept(stored: Run) -> None:
     stored("versions", "off")
-    for command in (["restore", "notes/a.md"], ["undo", "--by", "ann", "--yes"]):
-        refused = stored(*command)
-        assert refused.exit_code == 6
-        assert "this store keeps no versions, so the current content would be lost" in refused.stderr
-    assert stored("read", "notes/a.md").stdout == "present"
+    for command in (["undo", "--by", "ann", "--yes"], ["restore", "notes/a.md"]):
+        assert "so what was replaced is not kept" in stored(*command).stderr
+    stored("versions", "on")
+    stored("write", "notes/a.md", "present")
+    assert "not kept" not in stored("restore", "notes/a.md").stderr
