@@ -359,7 +359,7 @@ def test_a_content_with_too_many_names_gets_no_other_one_for_now() -> None:
 
 def test_the_late_requests_of_many_processes_leave_room_for_their_records() -> None:
     elsewhere = FormerName.of("b", "etag", 1000)
-    log = WriteLog("0" * 14, (), "", (elsewhere,))
+    log, late = WriteLog("0" * 14, (), "", (elsewhere,)), dict[str, float]()
     for process in range(40):
         late = {etag_digest(f"{process}:{number}"): 400.0 + process for number in range(64)}
         log = log.with_own_name(FormerName.all_of("a", carried_at(log.former_names, "a", 50) | late))
