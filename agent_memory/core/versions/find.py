@@ -277,7 +277,7 @@ class Histories:
         except ReadError:
             self._left_out.add(listed.key)
             return None
-        return mark._replace(by=replace(mark.by, time=listed.modified))
+        return mark._replace(by=replace(mark.by, time=_time(listed, mark.by.time)))
 
     async def read(self, names: Iterable[ListedRecord]) -> list[StoredRecord]:
         """Read records, also leftovers; those that were just deleted, damaged or unreadable are left out.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple, cast
+from typing import Final, NamedTuple
 
 from agent_memory.backend import Backend
 from agent_memory.backend._deadline import renewed_deadline
@@ -165,10 +165,10 @@ class Forgetting:
         led: set[str] = set()
         for each in sorted(marks, key=lambda each: each.modified):
             if each.name.history == OF_DIRECTORIES:
-                mark = await self._histories.read_mark(each)
-                for history, place in mark.files if mark else ():
-                    self._follow(cast(Mark, mark), place, renamed[history])
-                    led |= {history} if self._is_meant(place) else set()
+                if mark := await self._histories.read_mark(each):
+                    for history, place in mark.files:
+                        self._follow(mark, place, renamed[history])
+                        led |= {history} if self._is_meant(place) else set()
             elif self._is_meant(each.name.path):
                 led.add(each.name.history)
         led -= self._meant

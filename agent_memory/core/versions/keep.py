@@ -128,7 +128,7 @@ class VersionedStore(Backend):
         return cast(ETag, (await until_won(self._inner, self._run, key, attempt)).etag)
 
     async def write_copy(self, key: Key, of: Key, snapshot: Snapshot, _: NewOrigin | None = None) -> ETag:
-        new = self._new_origin(key, snapshot.data)
+        new = self._new_origin(key, snapshot.data)  # a renamed file keeps the one that it was known to have
         if not writes_copies(self._inner):
             return await self._write(key, snapshot.data, ABSENT, new)
         write = cast("Callable[..., Awaitable[ETag]]", self._inner.write_copy)

@@ -164,11 +164,16 @@ def _digest(salt: str, data: bytes) -> str:
     return hashlib.sha256(salt.encode() + data).hexdigest()
 
 
+def digest_of_text(text: str) -> str:
+    """The SHA-256 of any str: an actor may have lone surrogates."""
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
+
+
 def short(given: str | None) -> str | None:
     """Return a text that fits into an origin; a longer one is cut, and gets a digest of the whole."""
     if given is None or len(_ascii(given)) - 2 <= _MOST_TEXT:
         return given
-    digest = hashlib.sha256(given.encode(errors="surrogatepass")).hexdigest()[:_DIGEST_OF_TEXT]
+    digest = digest_of_text(given)[:_DIGEST_OF_TEXT]
     given = given[:_MOST_TEXT]
     while len(_ascii(f"{given}…{digest}")) - 2 > _MOST_TEXT:
         given = given[:-1]

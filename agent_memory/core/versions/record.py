@@ -7,7 +7,6 @@ sorts newest first; it tells the state, a digest of the file's path, digests of 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import secrets
@@ -18,7 +17,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from agent_memory.core.internal_trees import internal_tree
 from agent_memory.core.stored_facts import count, fields_of, hexadecimal, optional, path, text, truth
-from agent_memory.core.versions.origin import HISTORY, ID, MadeBy, Origin, short
+from agent_memory.core.versions.origin import HISTORY, ID, MadeBy, Origin, digest_of_text, short
 from agent_memory.errors import ReadError
 from agent_memory.key import Key
 
@@ -110,7 +109,7 @@ def who(by: MadeBy | None) -> str:
 def digest_of(text: str | None) -> str:
     """The digest of an actor or of a tool call; zeros for None."""
     shortened = short(text)
-    return "0" * WHO_LENGTH if shortened is None else _digest(shortened)[:WHO_LENGTH]
+    return "0" * WHO_LENGTH if shortened is None else digest_of_text(shortened)[:WHO_LENGTH]
 
 
 def _nonce() -> str:
@@ -288,8 +287,4 @@ def records_of(agent: str | None) -> Key:
 def digest_of_path(agent: str | None, path: str) -> str:
     """The digest of a file's path, in the names of its records."""
     whole = ["" if agent is None else agent, path]
-    return _digest("\0".join(whole))[:32]
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()  # an actor may be any str
+    return digest_of_text("\0".join(whole))[:32]

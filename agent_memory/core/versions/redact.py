@@ -74,13 +74,13 @@ async def redact(
     """
     erase_earlier = _erase_earlier(store, key)
     file = await _File.of_version(run, histories, key, version)
-    place = histories.place(key.path)
     best = file.best
-    places = {each.name.path for each in file.same if each.record.reason is not None and not each.record.redacted_by}
+    unfinished = [each for each in file.same if each.record.reason is not None and not each.record.redacted_by]
+    places = {histories.place(key.path), *(each.name.path for each in unfinished)}
     same = [
         each
         for each in file.same
-        if each.name.path in {place, *places} or each.key == best.key or await _is_beginning(histories, best, each)
+        if each.name.path in places or each.key == best.key or await _is_beginning(histories, best, each)
     ]
     still_in: tuple[FileVersion, ...] = ()
     if best.record.reason is None:
