@@ -370,8 +370,12 @@ class Erases(Protocol):
         """
         ...
 
-    def erase_earlier(self, key: Key) -> int | Awaitable[int | None] | None:
+    def erase_earlier(
+        self, key: Key, is_meant: Callable[[Key], bool] | None = None
+    ) -> int | Awaitable[int | None] | None:
         """Erase what the storage keeps of earlier states of a file and of unfinished writes; the file stays.
+
+        With ``is_meant`` that is done for each name below ``key`` for which it is true, also of deleted files.
 
         Return the number of earlier states; None if the storage says that it has none, and cannot list them. It is no
         error if there is no file, or nothing to erase.

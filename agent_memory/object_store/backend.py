@@ -342,9 +342,9 @@ class ObjectStoreBackend(Backend):
         finally:
             self._recent_writes.forget_all(self._bucket.name(prefix), self._bucket.directory(prefix))
 
-    async def erase_earlier(self, key: Key) -> int | None:
+    async def erase_earlier(self, key: Key, is_meant: Callable[[Key], bool] | None = None) -> int | None:
         """See `agent_memory.backend.Erases`; a deletion mark counts as a state."""
-        return await erase_earlier(self._bucket, key)
+        return await erase_earlier(self._bucket, key, is_meant)
 
     async def aclose(self) -> None:
         await self._cleanup.aclose()

@@ -34,6 +34,7 @@ _NO_FILES = ("/", TEMPORARY_SUFFIX)
 ListPage = Callable[[str, tuple[str, str] | None], Awaitable[RetainedPage]]
 List = Callable[[], Awaitable[list[RetainedVersion]]]
 Drop = Callable[[RetainedVersion], Awaitable[None]]
+IsMeant = Callable[[Key], bool]
 
 
 class _NoVersionsError(Exception):
@@ -67,10 +68,10 @@ async def _erase(erasing: _Erasing, store: SupportsVersions) -> bool:
     return searched
 
 
-async def erase_earlier(bucket: Bucket, key: Key) -> int | None:
-    """See `agent_memory.backend.Erases.erase_earlier`; the latest version of the name stays."""
+async def erase_earlier(bucket: Bucket, key: Key, is_meant: IsMeant | None = None) -> int | None:
+    """See `agent_memory.backend.Erases.erase_earlier`; the latest version of each name stays."""
     store = _versions_of(bucket, key)
-    erasing = _Erasing(bucket, store, key, alone=True)
+    erasing = _Erasing(bucket, store, key, is_meant or _no_name)
     with erasing.reported_as_partial():
         try:
             await erasing.drop_all(erasing.uploads, store.abort_upload)
@@ -88,13 +89,17 @@ def _versions_of(bucket: Bucket, key: Key) -> SupportsVersions:
     return store
 
 
-class _Erasing:
-    """The erasing of a file, and of all files below its name unless ``alone``."""
+def _no_name(_: Key) -> bool:
+    return False
 
-    def __init__(self, bucket: Bucket, store: SupportsVersions, prefix: Key, *, alone: bool = False) -> None:
+
+class _Erasing:
+    """The erasing of a file, and of the files below its name: of all, or of those for which ``is_meant`` is true."""
+
+    def __init__(self, bucket: Bucket, store: SupportsVersions, prefix: Key, is_meant: IsMeant | None = None) -> None:
         self._bucket = bucket
         self._store = store
-        self._alone = alone
+        self._is_meant = is_meant
         self._prefix = prefix
         self._top = bucket.directory(prefix)
         self._name = bucket.name(prefix) if prefix.path else self._top
@@ -226,7 +231,10 @@ class _Erasing:
     def _is_named(self, version: RetainedVersion) -> bool:
         if not self._prefix.storage and version.name.startswith(self._bucket.directory(_OURS)):
             return False  # this package's own data, even if the whole root is erased
-        return version.name == self._name or (version.name.startswith(self._top) and not self._alone)
+        if version.name == self._name or not version.name.startswith(self._top):
+            return version.name == self._name
+        key = self._prefix.stored(version.name[len(self._top) :])
+        return self._is_meant is None or bool(key and self._is_meant(key))
 
     async def _drop(self, those: Sequence[RetainedVersion], drop: Drop) -> dict[RetainedVersion, WriteError]:
         by_name: dict[str, list[RetainedVersion]] = {}

@@ -202,8 +202,12 @@ class LocalBackend(BlockingBackend):
             below = self.delete_tree(prefix)
         return DeletedTree(own + below.files, below.skipped)
 
-    def erase_earlier(self, key: Key) -> int:
-        self.list(key.parent, recursive=False)  # a listing removes temporary files of dead writers
+    def erase_earlier(self, key: Key, is_meant: Callable[[Key], bool] | None = None) -> int:
+        """See `agent_memory.backend.Erases`: a listing removes the temporary files of dead writers."""
+        if is_meant is None:
+            self.list(key.parent, recursive=False)
+        else:
+            self.list(key)
         return 0
 
     def close(self) -> None:

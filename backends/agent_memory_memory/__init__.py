@@ -270,7 +270,7 @@ class MemoryBackend(BlockingBackend):
     def erase(self, prefix: Key) -> DeletedTree:
         return self._changes.run(prefix, lambda: self._erase(prefix))
 
-    def erase_earlier(self, key: Key) -> int:  # noqa: ARG002 - nothing is kept of any file
+    def erase_earlier(self, key: Key, is_meant: Callable[[Key], bool] | None = None) -> int:  # noqa: ARG002 - nothing is kept
         return 0
 
     def _erase(self, prefix: Key) -> DeletedTree:

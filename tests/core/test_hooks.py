@@ -247,9 +247,9 @@ class AsyncTwin(Backend):
         assert isinstance(self.twin, MemoryBackend)
         return self.twin.erase(prefix)
 
-    async def erase_earlier(self, key: Key) -> int:
+    async def erase_earlier(self, key: Key, is_meant: Callable[[Key], bool] | None = None) -> int:
         assert isinstance(self.twin, MemoryBackend)
-        return self.twin.erase_earlier(key)
+        return self.twin.erase_earlier(key, is_meant)
 
     async def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> ETag:
         return self.twin.write(key, data, when)

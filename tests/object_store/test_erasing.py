@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agent_memory import AgentMemory, AgentMemoryService, PartialOperationError, WriteError
+from agent_memory import AgentMemory, AgentMemoryService, PartialOperationError, VersionLimits, WriteError
 from agent_memory.core.blocking import BlockingStore
 from agent_memory.key import Key
 from agent_memory.object_store.engine import PermanentError
@@ -331,3 +331,29 @@ def test_a_failure_before_anything_was_erased_is_a_write_error(service: AgentMem
         monkeypatch.setattr(service._backend._bucket.store, request, refusing)  # type: ignore[union-attr]
     with pytest.raises(WriteError, match="access denied"):
         service.forget_memory("bob")
+
+
+@pytest.mark.parametrize("erasure", ["forget", "redact"])
+def test_an_erasure_reaches_deleted_and_unfinished_records_of_versions(
+    server: S3Server, bucket: Bucket, erasure: str
+) -> None:
+    """A writer that lost a race deletes its record, and a process may end while it uploads one."""
+    with AgentMemory.open(f"s3://{bucket.name}/root", storage_options=server.options, versions=VersionLimits()) as ann:
+        for path in ("a.md", "b.md"):
+            ann.write(path, SECRET if path == "a.md" else "first")
+            ann.write(path, "clean")
+        records = sorted(name for name in bucket.names() if "/versions/" in name)
+        for name in records:
+            lost, unfinished = (name[:-10] + nonce + name[-2:] for nonce in ("00000000", "11111111"))
+            bucket.client.put_object(Bucket=bucket.name, Key=lost, Body=SECRET.encode())
+            bucket.client.delete_object(Bucket=bucket.name, Key=lost)
+            bucket.begin_upload(unfinished)
+        if erasure == "forget":
+            assert ann.forget("a.md").versions == 1
+        else:
+            ann.versions.redact("a.md", ann.versions.list("a.md")[1].id, reason="a key")
+        (of_b,) = (name for name in records if name in bucket.names())
+        assert bucket.uploads() == [of_b[:-10] + "11111111" + of_b[-2:]]
+        assert [name for name, version in bucket.versions() if SECRET.encode() in bucket._content(name, version)] == [
+            of_b[:-10] + "00000000" + of_b[-2:]
+        ]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple, cast
 
 from agent_memory.backend import Backend, Entry, Snapshot
 from agent_memory.backend._deadline import renewed_deadline
 from agent_memory.core import tree_flows
+from agent_memory.core.flows import erases
 from agent_memory.core.one_file import fails_alone
 from agent_memory.core.versions.order import lineage, shown
 from agent_memory.core.versions.origin import Origin
@@ -171,6 +172,22 @@ class Histories:
         listing = await tree_flows.list_all(self._store, self._run, top.join_prefix(history) if history else top)
         parsed = ((entry, Name.parse(entry.key)) for entry in listing.entries)
         return [ListedRecord(entry, name) for entry, name in parsed if name]
+
+    async def erase_unlisted(self, is_meant: Callable[[Name], bool]) -> int:
+        """Erase what the storage keeps of deleted records, and of those whose writing did not end.
+
+        Return the number of states of records that were erased.
+        """
+        if not erases(self._store):
+            return 0
+
+        def is_meant_key(key: Key) -> bool:
+            name = Name.parse(key)
+            return name is not None and is_meant(name)
+
+        erase = cast("Callable[..., Awaitable[int | None]]", self._store.erase_earlier)
+        with renewed_deadline(self._run.now()):
+            return await self._run.call(erase, records_of(self._agent), is_meant_key) or 0
 
     def key(self, path: str) -> Key:
         """The key of a file that a record names."""

@@ -15,7 +15,7 @@ from agent_memory.backend import Backend
 from agent_memory.backend._deadline import renewed_deadline
 from agent_memory.core import tree_flows
 from agent_memory.core.versions.find import Histories, ListedRecord
-from agent_memory.core.versions.record import OF_DIRECTORIES, Mark
+from agent_memory.core.versions.record import OF_DIRECTORIES, Mark, Name
 from agent_memory.core.versions.states import current_file
 from agent_memory.errors import WriteError
 from agent_memory.key import Key, is_at_or_below
@@ -94,6 +94,7 @@ class Forgetting:
         """
         for _ in range(_MOST_LISTINGS):
             if not (selected := await self._selected()):
+                await self._histories.erase_unlisted(self._is_selected)
                 return
             self._found += selected
             await self._erase(selected)
@@ -125,9 +126,12 @@ class Forgetting:
             if any(self._is_meant(each.name.path) for each in newest):
                 self._meant.add(history)
         self._meant |= await self._marked(listed)
-        found = [each for each in listed if each.name.history in self._meant or self._is_meant(each.name.path)]
+        found = [each for each in listed if self._is_selected(each.name)]
         await self._look_up_paths(found)
         return found
+
+    def _is_selected(self, name: Name) -> bool:
+        return name.history in self._meant or self._is_meant(name.path)
 
     def _is_meant(self, place: str) -> bool:
         """Whether a digest is that of a path to forget."""

@@ -75,6 +75,7 @@ async def redact(
     erase_earlier = _erase_earlier(store, key)
     file = await _File.of_version(run, histories, key, version)
     best = file.best
+    history = best.record.history
     unfinished = [each for each in file.same if each.record.reason is not None and not each.record.redacted_by]
     places = {histories.place(key.path), *(each.name.path for each in unfinished)}
     same = [
@@ -107,6 +108,7 @@ async def redact(
             if each.key not in kept:
                 with renewed_deadline(run.now()):
                     erased += (await tree_flows.forget(store, run, each.key)).files or 0
+        erased += await histories.erase_unlisted(lambda name: name.history == history and name.id == best.record.id)
         for name, tombstone in tombstones.items():
             await run.call(store.write, name, tombstone.trailer())
     others = sorted({each.record.path for each in same} - {key.path, best.record.path})
