@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, replace
@@ -233,7 +234,8 @@ def _print(path: str, found: Sequence[FileVersion], limit: int) -> None:
     for each in found:
         click.echo(printable(_line(each, path)))
     if len(found) == limit:
-        note(f"{counted(limit, 'version')}; --after {found[-1].id} shows the next ones")
+        last = found[-1].id if path else f"{found[-1].path}@{found[-1].id}"
+        note(f"{counted(limit, 'version')}; --after {shlex.quote(last)} shows the next ones")
 
 
 def _containing(

@@ -21,7 +21,7 @@ from agent_memory.core.versions.record import records_of
 from agent_memory.core.versions.redact import RedactResult, checked_reason, redact
 from agent_memory.core.versions.retention import prune, prune_a_few
 from agent_memory.core.versions.settings import VersionLimits, checked_limits, require_versions
-from agent_memory.core.versions.states import CurrentFile, FileVersion, StoredRecord
+from agent_memory.core.versions.states import CurrentFile, Cursor, FileVersion, StoredRecord
 from agent_memory.core.versions.undo import (
     Range,
     RecordedAppends,
@@ -72,13 +72,16 @@ class VersionedTree(Scope):
 
         return archived
 
-    async def file_versions(self, run: Run, path: str, limit: int | None, after: str | None) -> tuple[FileVersion, ...]:
+    async def file_versions(
+        self, run: Run, path: str, limit: int | None, after: Cursor | None
+    ) -> tuple[FileVersion, ...]:
         if limit is not None:
             checked_count("limit", limit)
 
         async def found(_store: Backend, _run: Run, key: Key, histories: Histories) -> tuple[FileVersion, ...]:
             if key == self.top:
-                return await histories.recent(partial(self._shows, key), limit, after)
+                last = after and after._replace(path=after.path and key.join(after.path).path)
+                return await histories.recent(partial(self._shows, key), limit, last)
             return await histories.versions(key, limit, after)
 
         return self._seen_versions(await self._of_histories(run, "versions", path, found, directory=not path))

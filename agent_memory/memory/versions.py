@@ -17,7 +17,7 @@ from agent_memory.core.tree import Tree
 from agent_memory.core.undoing import undo
 from agent_memory.core.versions.redact import RedactResult
 from agent_memory.core.versions.settings import VersionLimits
-from agent_memory.core.versions.states import FileVersion
+from agent_memory.core.versions.states import Cursor, FileVersion
 from agent_memory.core.versions.undo import UndoResult, checked_selection
 from agent_memory.errors import AgentMemoryFileNotFoundError
 from agent_memory.runtime.run import Run, step
@@ -51,13 +51,14 @@ class FileVersions:
         Args:
             path: the file; it may be deleted. "" is all files.
             limit: the maximum number of versions. Over a network each one costs a request.
-            after: the last version of the previous page, or its id.
+            after: the last version of the previous page, or its id. Copies of a file share ids: in the list of all
+                files, ``path@id`` tells which one is meant.
 
         Raises:
             AgentMemoryFileNotFoundError: there is no version ``after``.
             ValueError: ``limit`` is not a positive whole number.
         """
-        return step(self._tree.file_versions(self._run, path, limit, _id_of_page(after)))
+        return step(self._tree.file_versions(self._run, path, limit, _cursor(after)))
 
     def read(self, path: str, version: FileVersion | VersionId) -> str:
         """Read an earlier version of a text file.
@@ -206,7 +207,7 @@ class AsyncFileVersions:
         self, path: str = "", *, limit: int | None = None, after: FileVersion | VersionId | None = None
     ) -> tuple[FileVersion, ...]:
         """See `FileVersions.list`."""
-        return await self._do(lambda run: self._tree.file_versions(run, path, limit, _id_of_page(after)))
+        return await self._do(lambda run: self._tree.file_versions(run, path, limit, _cursor(after)))
 
     async def read(self, path: str, version: FileVersion | VersionId) -> str:
         """See `FileVersions.read`."""
@@ -279,8 +280,13 @@ def version_id(version: FileVersion | VersionId) -> VersionId:
     return version
 
 
-def _id_of_page(after: FileVersion | VersionId | None) -> VersionId | None:
-    return None if after is None else version_id(after)
+def _cursor(after: FileVersion | VersionId | None) -> Cursor | None:
+    if after is None:
+        return None
+    if isinstance(after, FileVersion):
+        return Cursor(after.id, after.path)
+    path, _, id_ = version_id(after).rpartition("@")
+    return Cursor(id_, path or None)
 
 
 def _diff(path: str, old: FileVersion | VersionId, before: str, new: FileVersion | VersionId | None, after: str) -> str:

@@ -23,7 +23,7 @@ from agent_memory.core.versions.record import (
     digest_of_path,
     records_of,
 )
-from agent_memory.core.versions.states import CurrentFile, FileStates, FileVersion, StoredRecord, current_file
+from agent_memory.core.versions.states import CurrentFile, Cursor, FileStates, FileVersion, StoredRecord, current_file
 from agent_memory.errors import AgentMemoryError, AgentMemoryFileNotFoundError, ReadError
 from agent_memory.key import Key
 from agent_memory.runtime.run import Run
@@ -95,10 +95,10 @@ class Histories:
         self._unreadable: dict[Key, AgentMemoryError] = {}
         self._reported = False
 
-    async def versions(self, key: Key, limit: int | None, after: str | None) -> tuple[FileVersion, ...]:
+    async def versions(self, key: Key, limit: int | None, after: Cursor | None) -> tuple[FileVersion, ...]:
         """Return the versions of a file, newest first: the current one, and at most ``limit`` in all.
 
-        ``after`` is the id of a version; only older ones are returned.
+        With ``after`` only older ones are returned.
 
         Raises:
             AgentMemoryFileNotFoundError: there is no version ``after``.
@@ -106,12 +106,10 @@ class Histories:
         if after is None:
             return (await self.states(key, limit)).versions[:limit]
         versions = (await self.states(key)).versions
-        ids = [version.id for version in versions]
-        if after not in ids:
+        if (rest := after.rest(versions)) is None:
             self.require_read(self._unreadable)
-            raise AgentMemoryFileNotFoundError(f"no version {after!r}", path=key.path)
-        start = ids.index(after) + 1
-        return versions[start : None if limit is None else start + limit]
+            raise AgentMemoryFileNotFoundError(f"no version {after.id!r}", path=key.path)
+        return tuple(rest[:limit])
 
     async def states(self, key: Key, limit: int | None = None) -> FileStates:
         """Return the states of a file, at least the newest ``limit``.
@@ -325,26 +323,21 @@ class Histories:
             )
 
     async def recent(
-        self, is_meant: Callable[[str], bool], limit: int | None, after: str | None
+        self, is_meant: Callable[[str], bool], limit: int | None, after: Cursor | None
     ) -> tuple[FileVersion, ...]:
         """Return the earlier versions of many files, by the storage's time of their end, latest first.
 
         Args:
             is_meant: whether the versions of a path are returned.
             limit: the maximum number; None for all.
-            after: the id of the last version of the page before.
+            after: the last version of the page before.
 
         Raises:
             AgentMemoryFileNotFoundError: there is no version ``after``.
         """
         listed = await self.names()
         existing = {each.name.id for each in listed}
-        states = _latest_first(listed)
-        if after is not None:
-            last = next((n for n, those in enumerate(states) if any(each.name.is_of(after) for each in those)), None)
-            if last is None:
-                raise AgentMemoryFileNotFoundError(f"no version {after!r}")
-            del states[: last + 1]
+        states = self._from(after, _latest_first(listed))
         found: list[FileVersion] = []
         step = min(limit or _READ_AT_A_TIME, _READ_AT_A_TIME)
         while states and (limit is None or len(found) < limit):
@@ -357,8 +350,20 @@ class Histories:
                 if mine:
                     file = current.get(mine[0].record.path)
                     shows = await shown(mine, mine[0].name.path, file, existing, self.begins)
-                    found += (each.version for each in shows)
+                    versions = [each.version for each in shows]
+                    found += versions if after is None else after.rest(versions) or ()
+                after = None  # it is in the first state
         return tuple(found[:limit])
+
+    def _from(self, after: Cursor | None, states: list[list[ListedRecord]]) -> list[list[ListedRecord]]:
+        """The states from the one of a version on; without its path, of copies, from the last one."""
+        if after is None:
+            return states
+        place = None if after.path is None else self.place(after.path)
+        for number in reversed(range(len(states))):
+            if any(each.name.is_of(after.id) and place in (None, each.name.path) for each in states[number]):
+                return states[number:]
+        raise AgentMemoryFileNotFoundError(f"no version {after.id!r}", path=after.path)
 
     async def _current_files(self, records: Iterable[StoredRecord]) -> dict[str, CurrentFile | None]:
         """The current files of some records; with content if one of the records may be a leftover."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -47,6 +48,23 @@ class FileVersion:
     reason: str | None = None
     appended_bytes: int = 0
     unverified: bool = False
+
+
+class Cursor(NamedTuple):
+    """The last version of a page.
+
+    Attributes:
+        id: the id of the version; "" for a current file without one.
+        path: the name under which it ended, because copies share their ids; None if it is not known.
+    """
+
+    id: str
+    path: str | None
+
+    def rest(self, versions: Sequence[FileVersion]) -> Sequence[FileVersion] | None:
+        """Return the versions that follow this one; None if it is not among them."""
+        ids = [each.id for each in versions]
+        return versions[ids.index(self.id) + 1 :] if self.id in ids else None
 
 
 @dataclass(frozen=True)

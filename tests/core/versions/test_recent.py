@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import pytest
 
-from agent_memory import AgentMemory, AgentMemoryFileNotFoundError
+from agent_memory import AgentMemory, AgentMemoryFileNotFoundError, FileVersion
 from agent_memory.tools._protected import for_tools
-from tests.core.versions.helpers import opened, operations
+from tests.core.versions.helpers import ON, opened, operations
+from tests.core.versions.hostile import Storage
 from tests.support.servers import Root
 
 
@@ -58,3 +60,61 @@ def test_hidden_files_are_not_named_to_tools(memory: AgentMemory) -> None:
         memory.write(path, "two")
     seen = for_tools(AgentMemory, memory, history=False)
     assert [each.path for each in seen.versions.list()] == ["notes.md"]
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Storage:
+    root = tmp_path / "store"
+    root.mkdir()
+    return Storage(root)
+
+
+def test_copies_which_share_their_ids_stand_once_in_pages(storage: Storage) -> None:
+    with AgentMemory.open(storage.url, versions=ON) as memory:
+        memory.write("a", "one")
+        memory.write("a", "two")
+        storage.copy("a", "d/b")  # with the same state
+        memory.write("a", "three")
+        memory.append("d/b", " and more")
+        memory.write("d/b", "four")
+        everything = memory.versions.list()
+        assert [each.path for each in everything].count("d/b") == 1
+        assert len({each.id for each in everything}) == len(everything) - 1
+        pages: list[FileVersion] = []
+        while page := memory.versions.list(limit=1, after=pages[-1] if pages else None):
+            pages += page
+        assert tuple(pages) == everything
+        names = [f"{each.path}@{each.id}" for each in everything]
+        assert [memory.versions.list(limit=1, after=name) for name in names] == [(each,) for each in pages[1:]] + [()]
+        view = memory.subtree("d")
+        assert view.versions.list(after=view.versions.list()[0]) == ()
+        for after in ("d/b@", f"c@{everything[0].id}", f"@{'0' * 16}"):
+            with pytest.raises(AgentMemoryFileNotFoundError, match="no version"):
+                memory.versions.list(after=after)
+
+
+def test_two_contents_of_one_state_stand_once_in_pages(storage: Storage) -> None:
+    with AgentMemory.open(storage.url, versions=ON) as memory:
+        memory.write("a", "one")
+        storage.copy("a", "kept")
+        memory.append("a", " more")
+        memory.write("a", "two")
+        storage.copy("kept", "a")  # the state comes back
+        memory.append("a", " other")
+        memory.delete("a")
+        everything = memory.versions.list()
+        assert {memory.versions.read("a", each) for each in everything} == {"one more", "one other"}
+        pages: list[FileVersion] = []
+        while page := memory.versions.list(limit=1, after=pages[-1] if pages else None):
+            pages += page
+        assert tuple(pages) == everything
+
+
+def test_a_page_follows_a_current_file_without_an_id(memory: AgentMemory) -> None:
+    memory.write("a", "one")
+    memory.write("a", "two")
+    memory.versions.set_limits(None)
+    memory.write("a", "three")
+    everything = memory.versions.list("a")
+    assert everything[0].id == ""
+    assert memory.versions.list("a", limit=1, after=everything[0]) == everything[1:2]
