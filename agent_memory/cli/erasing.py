@@ -143,12 +143,15 @@ def forget(
         had_salt = any(_has_salt(log, settings.agent) for log in opened.logs)
         files = files_at(opened.seen, path)
         planned = opened.seen.forget(path, dry_run=True)
+        subject = f"{path!r} of agent {settings.agent!r}" if path else f"agent {settings.agent!r}"
+        is_found = files or planned.versions or settings.skipped.count or _is_kept(settings, opened, path)
         if dry_run:
+            if not is_found and lists_everything(settings.url):
+                raise _nothing_of(settings, opened, path, subject)
             _show(settings, planned, False, dry_run=True)
             return
-        subject = f"{path!r} of agent {settings.agent!r}" if path else f"agent {settings.agent!r}"
         unlisted = 0
-        if files or planned.versions or settings.skipped.count or _is_kept(settings, opened, path):
+        if is_found:
             now = counted(files, "current file") + (f", {_counted_versions(planned)}" if planned.versions else "")
             ask(f"Erase {subject} for good: {now}, and all that is kept of earlier ones? This cannot be undone.", yes)
         else:
@@ -187,11 +190,15 @@ def _erase_unlisted(settings: Settings, opened: Erasing, path: str, subject: str
         ask(f"The store lists no {subject}. Erase what the storage may keep of it, such as earlier versions?", yes)
         found = opened.seen.forget(path).files
     if not found:
-        hint = _hint(opened.store, settings.agent, path)
-        error = AgentMemoryFileNotFoundError(f"nothing to forget: the store keeps nothing of {subject}{hint}")
-        suggestion = suggested(error, opened.store.backend, settings.agent, path) if path and not hint else None
-        raise suggestion or error
+        raise _nothing_of(settings, opened, path, subject)
     return found
+
+
+def _nothing_of(settings: Settings, opened: Erasing, path: str, subject: str) -> Exception:
+    hint = _hint(opened.store, settings.agent, path)
+    error = AgentMemoryFileNotFoundError(f"nothing to forget: the store keeps nothing of {subject}{hint}")
+    suggestion = suggested(error, opened.store.backend, settings.agent, path) if path and not hint else None
+    return suggestion or error
 
 
 def _hint(store: OpenStore, agent: str, path: str) -> str:
@@ -229,7 +236,7 @@ def _show(settings: Settings, done: TreeResult, had_salt: bool, *, dry_run: bool
     settings.show(document, f"{'would forget' if dry_run else 'forgot'} {what}")
     _note_versions(done.versions_searched)
     if done.skipped:
-        note(f"{counted(done.skipped, 'name')} not erased: not a valid key, so not written by agent-memory")
+        note(f"{counted(done.skipped, 'name')} not erased: not a valid key, or a damaged version of an unknown file")
 
 
 @click.command(cls=Command)
@@ -264,7 +271,7 @@ def _show_redacted(settings: Settings, result: RedactResult) -> None:
         still_in = [{"path": each.path, "id": each.id, "present": not each.ended_by} for each in result.still_in]
         facts = {"agent": settings.agent, "path": result.path, "redacted": result.version}
         found = {"other_names": result.other_names, "still_in": still_in}
-        show_json({**facts, **found, "versions_searched": result.versions_searched})
+        show_json({**facts, **found, "versions_searched": result.versions_searched, "skipped": settings.skipped.count})
         return
     others = ", ".join(map(field, result.other_names))
     also = f", and of its copies: {others}" if others else ""
@@ -273,3 +280,5 @@ def _show_redacted(settings: Settings, result: RedactResult) -> None:
     for each in result.still_in:
         where = f"version {each.id} of {field(each.path)}" if each.ended_by else f"the current file {field(each.path)}"
         note(f"{where} still contains this content")
+    if skipped := settings.skipped.count:
+        note(f"{counted(skipped, 'file or record', 'files or records')} not searched: damaged, or no access")

@@ -173,7 +173,7 @@ class VersionedTree(Scope):
         async def redacted(store: Backend, run: Run, c: Call) -> tuple[RedactResult, Effect]:
             by, histories = made_by(c.operation), Histories(store, run, self.agent)
             result = await redact(store, run, histories, self.agent, c.key, version, by, reason)
-            return result, Effect(files=1, versions_searched=result.versions_searched)
+            return result, Effect(files=1, skipped=histories.left_out, versions_searched=result.versions_searched)
 
         found = await self.find(run, "redact", path, redacted)
         path, *others = (without_top(name, self.top.path) for name in (found.path, *found.other_names))
@@ -209,7 +209,7 @@ class VersionedTree(Scope):
         forgetting = Forgetting(store, run, histories, c.key)
         await forgetting.plan()
         if dry_run:
-            return forgetting.forgotten, Effect(files=forgetting.files)
+            return forgetting.forgotten, Effect(files=forgetting.files, skipped=forgetting.unknown)
         effect = Effect()
         with tree_flows.reported_as_partial(c.key, lambda: forgetting.has_erased or bool(effect.files)):
             await forget_receipts(store, run, c)  # first: if they cannot be read, the file stays
@@ -218,4 +218,4 @@ class VersionedTree(Scope):
             await forgetting.erase_rest()
             if not c.key.path:
                 await tree_flows.forget(store, run, records_of(c.agent))  # files with other names lie there too
-        return forgetting.forgotten, effect
+        return forgetting.forgotten, replace(effect, skipped=effect.skipped + forgetting.unknown)

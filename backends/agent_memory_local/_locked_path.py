@@ -292,7 +292,7 @@ def refuse_other_names(directory: int, file: int) -> None:
     """
     found = os.fstat(file)
     if found.st_nlink - _removed_temporaries(directory, found) > 1:
-        allowed = "allow_hard_links=True allows reading it"
+        allowed = "allow_hard_links=True accepts it"
         raise Failed(f"the file has another name (a hard link), perhaps outside the tree; {allowed}")
 
 

@@ -287,6 +287,14 @@ def test_a_dry_run_and_the_result_name_the_versions_under_other_names(run: Run, 
     assert json.loads(stored("--json", "versions").stdout)["versions"] == []
 
 
+def test_a_dry_run_for_nothing_fails_as_the_call_would(run: Run) -> None:
+    run("write", "there.md", "x")
+    for words in (("--dry-run",), ("--yes",)):
+        result = run("forget", "nosuch.md", *words)
+        assert (result.exit_code, result.stdout) == (3, "")
+        assert "nothing to forget: the store keeps nothing of 'nosuch.md'" in result.stderr
+
+
 def test_a_deleted_file_is_forgotten(run: Run) -> None:
     def stored(*words: str) -> Result:
         return run("--url", "kept", "--no-audit", *words)

@@ -179,7 +179,7 @@ def test_a_version_is_redacted(stored: Run) -> None:
     assert stored("read", "notes/a.md", "--version", first).exit_code == 3
     document = json.loads(stored("--json", "redact", "notes/a.md", good, "--reason", "x", "--yes").stdout)
     facts = {"agent": "default", "path": "notes/a.md", "redacted": good, "still_in": [], "other_names": []}
-    assert document == {**facts, "versions_searched": True}
+    assert document == {**facts, "versions_searched": True, "skipped": 0}
     shown = json.loads(stored("--json", "versions", "notes/a.md").stdout)["versions"][-1]
     assert (shown["reason"], shown["redacted_by"]["actor"], shown["size"]) == ("a key", "ann", 0)
     assert stored("audit", "verify").exit_code == 0

@@ -187,9 +187,37 @@ class Histories:
         with renewed_deadline(self._run.now()):
             return await self._run.call(erase, records_of(self._agent), is_meant_key) or 0
 
+    @property
+    def tree(self) -> Key:
+        """The tree of the files."""
+        return Key.tree() if self._agent is None else Key.agent(self._agent)
+
     def key(self, path: str) -> Key:
         """The key of a file that a record names."""
-        return (Key.tree() if self._agent is None else Key.agent(self._agent)).join(path)
+        return self.tree.join(path)
+
+    async def current_of_history(self, history: str, least: int) -> list[CurrentFile]:
+        """Return the current files of a history, those of at least ``least`` bytes: reads the origin of each.
+
+        Files that cannot be read are left out, and counted.
+        """
+
+        async def read(entry: Entry) -> CurrentFile | None:
+            try:
+                return await self.current(entry.key)
+            except AgentMemoryError as error:
+                if not fails_alone(error):
+                    raise
+                self._left_out.add(entry.key)
+                return None
+
+        if not self._store.keeps_origins:
+            return []
+        entries = (await tree_flows.list_all(self._store, self._run, self.tree)).entries
+        large = [entry for entry in entries if entry.size >= least]
+        found = await self._run.map(read, large, tree_flows.AT_ONCE)
+        self._report_left_out()
+        return [each for each in found if each and each.origin.history == history]
 
     async def current(self, key: Key, whole: bool = False) -> CurrentFile | None:
         """Return the current state of a file; see `current_file`."""
@@ -319,7 +347,9 @@ class Histories:
             self._reported = True
             first = min(self._left_out).name
             _log.warning(
-                "%d records of versions are damaged or unreadable, and left out; one is %a", len(self._left_out), first
+                "%d records of versions, or files, are damaged or unreadable, and left out; one is %a",
+                len(self._left_out),
+                first,
             )
 
     async def recent(

@@ -42,6 +42,7 @@ class Forgetting:
 
     Attributes:
         files: the number of current files; known after `plan`.
+        unknown: the number of records that stay because they are damaged, so that nothing tells their file.
         has_erased: whether something was erased.
     """
 
@@ -57,6 +58,7 @@ class Forgetting:
         self._found: list[ListedRecord] = []
         self._is_file = False
         self.files = 0
+        self.unknown = 0
         self.has_erased = False
 
     async def plan(self) -> None:
@@ -127,6 +129,9 @@ class Forgetting:
                 self._meant.add(history)
         self._meant |= await self._marked(listed)
         found = [each for each in listed if self._is_selected(each.name)]
+        stays = {each.name.path for each in listed} - {each.name.path for each in found}
+        if not self._is_file:
+            self.unknown = sum(each.name.path in stays and self._paths[each.name.path] is None for each in listed)
         await self._look_up_paths(found)
         return found
 

@@ -159,17 +159,19 @@ class _File(NamedTuple):
         records = await histories.read(listing.records[history])
         marks = await run.map(histories.read_mark, listing.marks[history], tree_flows.AT_ONCE)
         histories.require_read(each.key for each in (*listing.records[history], *listing.marks[history]))
-        names = _names(key, records, filter(None, marks))
-        states = await run.map(histories.current, [histories.key(name) for name in names], tree_flows.AT_ONCE)
-        present = [each for each in states if each and each.origin.history == history]
+        present = await histories.current_of_history(history, best.record.size)
+        names = _names(key, records, filter(None, marks), present)
         same = [each for each in records if each.record.id == best.record.id]
         if not any(each.key == best.key for each in same):  # another process has just erased them
             raise AgentMemoryFileNotFoundError(f"no version {version!r}", path=key.path)
         return _File(names, present, records, same, best)
 
 
-def _names(key: Key, records: Iterable[StoredRecord], marks: Iterable[Mark]) -> list[str]:
+def _names(
+    key: Key, records: Iterable[StoredRecord], marks: Iterable[Mark], present: Iterable[CurrentFile]
+) -> list[str]:
     names = {key.path: None, **{each.record.path: None for each in records}}
+    names |= {each.key.path: None for each in present}
     for mark in marks:
         names |= {mark.source: None, mark.target: None}
     return list(names)

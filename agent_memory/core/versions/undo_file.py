@@ -32,6 +32,7 @@ from agent_memory.key import Key
 from agent_memory.runtime.run import Run
 
 _BY_ANOTHER_PROGRAM: Final = "changed since by another program"
+_UNVERIFIED: Final = "too large to tell whether another program changed it since"
 _NO_LOG: Final = "something was appended, and without an audit log nothing tells by which actor"
 _NOT_IN_LOG: Final = "something was appended, and the audit log does not tell by which actor"
 
@@ -225,7 +226,9 @@ class FileUndo:
         current = self._timeline.current
         if current and current.origin.id:
             data = await self._content(FileState.of_current(current))
-            if data is not None and not current.origin.is_of(data):
+            if data is None:
+                raise LeftError(_UNVERIFIED)
+            if not current.origin.is_of(data):
                 raise LeftError(_BY_ANOTHER_PROGRAM)
 
     async def _refuse_renamed(self) -> None:

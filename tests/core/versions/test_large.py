@@ -67,3 +67,15 @@ def test_a_guard_of_sizes_may_refuse_to_restore_a_large_file(large_root: Root) -
     with pytest.raises(OperationDenied, match="cannot be given the content"):
         memory.versions.restore("a", memory.versions.list("a")[0].id)
     assert not memory.exists("a")
+
+
+def test_an_undo_leaves_a_large_file_that_another_program_may_have_changed(large_root: Root) -> None:
+    memory = opened_with_small_calls(large_root)
+    content = b"large\n" * 2_000_000
+    memory.write_blocks("a", [content], len(content))
+    done = memory.versions.undo(since=0)
+    assert done.done == ()
+    assert [(each.path, each.reason) for each in done.left] == [
+        ("a", "too large to tell whether another program changed it since")
+    ]
+    assert memory.stat("a").size == len(content)

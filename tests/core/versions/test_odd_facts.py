@@ -313,3 +313,17 @@ def test_a_record_that_does_not_agree_with_its_name_or_size_is_left_out(store: P
 
 def test_an_origin_of_another_type_is_none() -> None:
     assert Origin.parse("[" * 100) is None
+
+
+def test_forgetting_a_directory_counts_the_damaged_records_whose_file_nothing_tells(store: Path) -> None:
+    with opened(store) as memory:
+        for path in ("d/gone.md", "e/gone.md"):
+            memory.write(path, "secret")
+            memory.delete(path)
+        (damaged,) = facts_below(store, "d/gone.md")
+        damaged.write_bytes(b"secret, and no facts")
+        done = memory.forget("e", dry_run=True), memory.forget("e")
+        assert [(each.versions, each.skipped) for each in done] == [(1, 1)] * 2
+        assert memory.forget("d").skipped == 1
+        assert memory.forget("d/gone.md").skipped == 0
+        assert not damaged.exists()

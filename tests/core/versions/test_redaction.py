@@ -33,6 +33,7 @@ from agent_memory.core.versions.record import records_of
 from agent_memory.plugins.audit import AuditPlugin
 from agent_memory.runtime.run import step
 from tests.core.versions.helpers import ON, contents, opened, opened_with_small_calls, records
+from tests.core.versions.hostile import Storage
 from tests.support.places import Place, guessable
 from tests.support.servers import Root
 
@@ -345,3 +346,21 @@ def test_a_redaction_that_fails_after_something_was_erased_says_so(monkeypatch: 
     monkeypatch.undo()
     memory.versions.redact("a", secret.id, reason="a key")
     assert memory.versions.list("a")[1].redacted_by
+
+
+def test_the_current_files_with_the_content_are_named_whatever_their_names(tmp_path: Path) -> None:
+    """A copy by another program has no record, and the rename of a directory leaves one mark for all its files."""
+    root = tmp_path / "store"
+    root.mkdir()
+    storage = Storage(root)
+    with AgentMemory.open(storage.url, versions=ON) as memory:
+        memory.write("d/a", SECRET)
+        storage.copy("d/a", "copied")
+        memory.write("d/a", f"{SECRET} and more")
+        memory.rename("d", "e")
+        memory.write("unreadable", "x" * len(SECRET))
+        secret = memory.versions.list("d/a")[-1]
+        (root / "linked").hardlink_to(root / "unreadable")
+        result = memory.versions.redact("d/a", secret, reason="x")
+        assert {(each.path, each.id == secret.id) for each in result.still_in} == {("e/a", False), ("copied", True)}
+        assert {name for name, data in storage.contents() if SECRET.encode() in data} == {"e/a", "copied"}
