@@ -25,7 +25,7 @@ from agent_memory.cli.presence import (
     without_files,
 )
 from agent_memory.cli.settings import Command, OpenStore, Settings, open_store, pass_settings
-from agent_memory.cli.versions import require_versions
+from agent_memory.cli.versions import naming_the_list, require_versions
 from agent_memory.core.versions.redact import RedactResult
 from agent_memory.errors import AgentMemoryError, AgentMemoryFileNotFoundError, FileOperationError
 from agent_memory.key import Key
@@ -262,7 +262,8 @@ def redact(
         require_versions(settings, opened.seen, path)
         subject = f"version {version} of {field(path)} of {settings.agent}"
         ask(f"Erase the content of {subject} for good? This cannot be undone.", yes)
-        result = opened.memory.versions.redact(path, version, reason=reason)
+        with naming_the_list(opened.seen, path):
+            result = opened.memory.versions.redact(path, version, reason=reason)
     _show_redacted(settings, result)
 
 

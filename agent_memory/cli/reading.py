@@ -18,6 +18,7 @@ from agent_memory.cli.files import ContentCommand
 from agent_memory.cli.output import COLUMNS, Exit, counted, draw, iso_moment, moment, note, printable, row, show_json
 from agent_memory.cli.presence import without_files
 from agent_memory.cli.settings import Access, Command, Settings, pass_settings
+from agent_memory.cli.versions import naming_the_list
 from agent_memory.key.patterns import require_possible
 from agent_memory.key.quoting import field
 from agent_memory.memory import AgentMemory
@@ -184,7 +185,11 @@ def read(settings: Settings, path: str | None, version: str | None, as_tool: boo
 
 def _print_bytes(settings: Settings, path: str, version: str | None) -> None:
     with settings.memory(Access.READ) as memory:
-        data = memory.read_bytes(path) if version is None else memory.versions.read_bytes(path, version)
+        if version is None:
+            data = memory.read_bytes(path)
+        else:
+            with naming_the_list(memory, path):
+                data = memory.versions.read_bytes(path, version)
     if settings.json:
         show_json({"path": path, "size": len(data), "sha256": hashlib.sha256(data).hexdigest(), **_as_json(data)})
     else:

@@ -18,7 +18,7 @@ from agent_memory.audit import LogLocation
 from agent_memory.cli.arguments import Moment, ask, memory_path, require_answer, yes_option
 from agent_memory.cli.audit import location_of, log_option
 from agent_memory.cli.files import show_written
-from agent_memory.cli.output import Exit, counted, moment, note, printable, row, show_json
+from agent_memory.cli.output import Exit, Explained, counted, moment, note, printable, row, show_json
 from agent_memory.cli.settings import Access, Command, Settings, pass_settings
 from agent_memory.core.one_file import fails_alone
 from agent_memory.core.versions.origin import MadeBy
@@ -90,7 +90,8 @@ def diff(settings: Settings, path: str, old: str | None, new: str | None) -> Non
     """
     with settings.memory(Access.READ) as memory:
         old = old or _earlier_version(settings, memory, path)
-        text = memory.versions.diff(path, old, new)
+        with naming_the_list(memory, path):
+            text = memory.versions.diff(path, old, new)
     if settings.json:
         show_json({"path": path, "old": old, "new": new, "diff": text})
         return
@@ -109,16 +110,23 @@ def restore(settings: Settings, path: str, version: str | None) -> None:
     """
     with settings.memory(Access.CHANGE) as memory:
         version = version or _earlier_version(settings, memory, path)
-        show_written(settings, "restored", memory.versions.restore(path, version))
+        with naming_the_list(memory, path):
+            result = memory.versions.restore(path, version)
+        show_written(settings, "restored", result)
         _note_off(memory)
 
 
 @click.command(cls=Command)
 @pass_settings
 def prune(settings: Settings) -> None:
-    """Delete the versions of --agent that the limits of "versions on" no longer keep."""
+    """Delete the versions of --agent that the limits of "versions on" no longer keep.
+
+    All that ended less than an hour ago stay.
+    """
     with settings.memory(Access.CHANGE) as memory:
         count = memory.versions.prune()
+        if memory.versions.limits() is None:
+            note('this store keeps no versions, so it has no limits of them: "agent-memory versions on" sets them')
     pruned = f"pruned {counted(count, 'version')} of {settings.agent}"
     settings.show({"agent": settings.agent, "pruned": count}, pruned)
 
@@ -167,6 +175,17 @@ def _note_off(memory: AgentMemory) -> None:
     """Say that the store does not keep what a command replaced."""
     if memory.versions.limits() is None:
         note('this store keeps no versions, so what was replaced is not kept: "agent-memory versions on" turns them on')
+
+
+@contextmanager
+def naming_the_list(memory: AgentMemory, path: str) -> Iterator[None]:
+    """Add to an error about a missing version, or a deleted file, which command lists the versions."""
+    try:
+        yield
+    except AgentMemoryFileNotFoundError as error:
+        if not memory.versions.list(path, limit=1):
+            raise
+        raise Explained(error, f"see agent-memory versions {field(path)}", {}) from error
 
 
 def _earlier_version(settings: Settings, memory: AgentMemory, path: str) -> str:

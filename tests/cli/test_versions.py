@@ -310,3 +310,15 @@ def test_restore_and_undo_say_that_what_they_replaced_is_not_kept(stored: Run) -
     stored("versions", "on")
     stored("write", "notes/a.md", "present")
     assert "not kept" not in stored("restore", "notes/a.md").stderr
+
+
+def test_an_error_about_a_version_names_the_list(stored: Run) -> None:
+    wrong = "0" * 16
+    calls = (["diff"], ["restore"], ["read", "--version"], ["redact", "--reason", "x", "--yes"])
+    for command, *options in calls:
+        result = stored(command, "notes/a.md", *options, wrong)
+        assert (result.exit_code, result.stdout) == (3, "")
+        assert f"no version '{wrong}'; see agent-memory versions notes/a.md\n" in result.stderr
+        assert "see agent-memory" not in stored(command, "nosuch.md", *options, wrong).stderr
+    stored("rm", "notes/a.md")
+    assert "no such file; see agent-memory versions notes/a.md\n" in stored("diff", "notes/a.md").stderr
