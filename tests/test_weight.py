@@ -15,7 +15,7 @@ weights: Callable[[Path], dict[str, int]] = _SCRIPT["weights"]
 
 # Raise this on purpose: the greatest number of each, and the reason for more in the commit.
 BOUNDS = {
-    "code lines": 28_682,
+    "code lines": 28_790,
     "names of AgentMemory": 31,
     "parameters of AgentMemory": 62,
     "names of the room versions": 22,
@@ -25,7 +25,7 @@ BOUNDS = {
     "commands": 36,
     "modules": 239,
     "modules with one importer": 61,
-    "words of docs": 98_400,
+    "words of docs": 98_500,
 }
 
 PRODUCT = {
