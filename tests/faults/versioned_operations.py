@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from agent_memory import AgentMemory, ReadError
+from agent_memory import AgentMemory, PartialOperationError, ReadError, VersionLimits
+from tests.core.versions.hostile import clock
 from tests.faults.operations import NEW, OLD, OTHER, RECORD, Operation
 
 OLDEST = "the oldest line\n" * 500
@@ -22,6 +23,31 @@ def _written(**texts: tuple[str, ...]) -> Callable[[AgentMemory], None]:
                 memory.write(f"{name.replace('__', '/')}.md", text)
 
     return prepare
+
+
+def _with_one_version(**texts: tuple[str, ...]) -> Callable[[AgentMemory], None]:
+    def prepare(memory: AgentMemory) -> None:
+        _written(**texts)(memory)
+        memory.versions.set_limits(VersionLimits(keep=1))
+
+    return prepare
+
+
+def _prune_in_two_hours(memory: AgentMemory) -> None:
+    with clock(7200):
+        memory.versions.prune()
+
+
+def _changed_by_bob(memory: AgentMemory) -> None:
+    _written(a=(OLDEST,))(memory)
+    for path, text in (("a.md", OLD), ("b.md", RECORD)):
+        memory.acting_as("bob").write(path, text)
+
+
+def _undo_all_of_bob(memory: AgentMemory) -> None:
+    """An undo tells in its result what it left; raise `PartialOperationError` if it left something."""
+    if left := memory.versions.undo(actor="bob").left:
+        raise PartialOperationError(f"left: {left[0].reason}")
 
 
 def _first(memory: AgentMemory) -> str:
@@ -109,6 +135,31 @@ VERSIONED = {
             {**_BESIDE, "a.md": OLD},
             prepare=_written(a=(OLDEST, NEW, OLD)),
             kept={"a.md": ((OLDEST, NEW, OLD), (REDACTED, NEW, OLD))},
+        ),
+        Operation(
+            "forget, versions",
+            {**_BESIDE, "a.md": OLD},
+            lambda m: m.forget("a.md"),
+            _BESIDE,
+            prepare=_written(a=(OLDEST, NEW, OLD)),
+            kept={"a.md": ((OLDEST, NEW, OLD), (NEW, OLD), (OLD,), ())},
+        ),
+        Operation(
+            "prune, versions",
+            {**_BESIDE, "a.md": RECORD},
+            _prune_in_two_hours,
+            {**_BESIDE, "a.md": RECORD},
+            prepare=_with_one_version(a=(OLDEST, NEW, OLD, RECORD)),
+            kept={"a.md": ((OLDEST, NEW, OLD, RECORD), (NEW, OLD, RECORD), (OLDEST, OLD, RECORD), (OLD, RECORD))},
+        ),
+        Operation(
+            "undo, versions",
+            {**_BESIDE, "a.md": OLD, "b.md": RECORD},
+            _undo_all_of_bob,
+            {**_BESIDE, "a.md": OLDEST},
+            between=({**_BESIDE, "a.md": OLDEST, "b.md": RECORD}, {**_BESIDE, "a.md": OLD}),
+            prepare=_changed_by_bob,
+            kept={"a.md": ((OLDEST, OLD), (OLDEST, OLD, OLDEST)), "b.md": ((RECORD,), (RECORD,))},
         ),
     )
 }

@@ -316,3 +316,32 @@ def test_versions_cost_the_documented_requests(proxy: Proxy, ministack: S3Server
         assert cost(lambda: memory.versions.read("d/a.md", newest)) == {"LIST": 1, "GET": 1 + 1}
         assert cost(lambda: memory.rename("d/a.md", "d/b.md")) == {"GET": 1, "PUT": 2, "HEAD": 1, "DELETE": 1}
         assert cost(lambda: memory.delete("d/b.md")) == {"GET": 1, "PUT": 1, "HEAD": 1, "DELETE": 1}
+
+
+@trusted
+def test_reading_and_erasing_versions_cost_the_documented_requests(
+    proxy: Proxy, ministack: S3Server, cost: Cost
+) -> None:
+    """Below one page: 1,000 versions."""
+    url, options = ministack.new_url(), ministack.through(proxy)
+    with AgentMemory.open(url, storage_options=options, versions=VersionLimits(), actor="ann") as memory:
+        memory.write("ready", "x")
+        memory.edit("ready", str.upper)
+        for path in ("a", "b"):
+            for number in range(4):
+                memory.acting_as("bob" if number == 3 else "ann").write(path, f"{number}xx")
+        memory.create("c", "x")
+        versions = memory.versions
+        assert cost(lambda: versions.list(limit=3)) == {"LIST": 1, "GET": 3, "HEAD": 1}  # all three of one file
+        assert cost(lambda: versions.list("a")) == {"LIST": 2, "GET": 1 + 3}
+        third = versions.list("a")[2]
+        assert cost(lambda: versions.restore("a", third)) == {"LIST": 1, "GET": 3, "PUT": 2}
+        assert cost(versions.prune) == {"LIST": 1, "GET": 1}  # the limits
+        undo = cost(lambda: versions.undo(actor="bob"))  # bob's change of "b", and that of "a" before ann's restore
+        assert undo == {"LIST": 2 + 1, "HEAD": 4 + 1, "GET": 6 + 2, "PUT": 2}
+        oldest = versions.list("b")[-1]
+        redact = cost(lambda: versions.redact("b", oldest, reason="x"))
+        assert redact == {"LIST": 3 + 1, "HEAD": 2 + 1, "GET": 7, "PUT": 2, "UPLOADS": 3, "VERSIONS": 4, "DELETE": 1}
+        assert cost(lambda: memory.forget("b", dry_run=True)) == {"HEAD": 1, "LIST": 1}
+        forget = cost(lambda: memory.forget("b"))  # the file and four records, each with 1 request of each kind or 2
+        assert forget == {"LIST": 5 + 3, "HEAD": 5 + 2, "UPLOADS": 5 + 1, "VERSIONS": 10 + 1, "DELETE": 5}

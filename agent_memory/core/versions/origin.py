@@ -125,8 +125,14 @@ class Origin:
         return self.digest is None or hmac.compare_digest(self.digest, _digest(self.salt, data[: self.size]))
 
     def at(self, time: float) -> str:
-        """The stored form of the origin of a state that the storage makes now: a list in JSON, in ASCII, no spaces."""
-        by = replace(self.by, time=round(time, 6)).facts if self.by else (None,) * _FACTS
+        """The stored form of the origin of a state that the storage makes now: a list in JSON, in ASCII, no spaces.
+
+        The time of its maker is the storage's. Because S3 tells whole seconds, the caller's clock tells the place
+        within the next second.
+        """
+        by: tuple[object, ...] = (None,) * _FACTS
+        if self.by:
+            by = replace(self.by, time=round(min(max(self.by.time, time), time + 1), 6)).facts
         fields = [1, self.id, self.history, self.number, self.previous, *by, self.size, self.salt, self.digest]
         return _ascii(fields)
 

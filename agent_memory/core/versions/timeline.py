@@ -86,7 +86,7 @@ class Timeline:
         earlier: the records of each earlier file with this name, the latest file first.
 
     Attributes:
-        is_lost: whether the state before the last change that was asked for is no longer kept.
+        is_lost: whether the state before the last change that was asked for is no longer kept, or cannot be read.
     """
 
     def __init__(

@@ -133,7 +133,7 @@ class FileUndo:
                 return _Outcome(number - start, change.made, mine, reason)
             number += 1
         if self._timeline.is_lost:
-            raise LeftError("the version before is no longer kept")
+            raise LeftError("the version before is no longer kept, or cannot be read")
         return _Outcome(number - start, None)
 
     def _reason_here(self, change: Change, by_others: Sequence[MadeBy | None], is_all: bool) -> str | None:

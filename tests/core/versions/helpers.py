@@ -13,6 +13,7 @@ from agent_memory import (
     VersionLimits,
 )
 from agent_memory.backend import Key
+from agent_memory.core import tree_flows
 from agent_memory.core.versions.record import records_of
 from agent_memory.registry import open_backend
 from agent_memory.runtime.run import step
@@ -51,12 +52,8 @@ def records(root: Root) -> list[Key]:
     """The names of all records of a tree without agents."""
     backend: Any = open_backend(root.url, root.options)
     with AgentMemory.open(backend) as memory:
-        run = memory._run
-
-        async def listed() -> Any:
-            return await run.call(backend.list, records_of(None))
-
-        return [entry.key for entry in step(listed()).entries]
+        listed = step(tree_flows.list_all(backend, memory._run, records_of(None)))
+        return [entry.key for entry in listed.entries]
 
 
 def opened_with_small_calls(root: Root, plugins: Sequence[object] = ()) -> AgentMemory:

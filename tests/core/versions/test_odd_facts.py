@@ -139,7 +139,7 @@ def test_an_odd_record_of_a_version(store: Path) -> None:
 
 @pytest.mark.long
 def test_an_odd_record_of_a_rename(store: Path) -> None:
-    file = next(each for each in facts_below(store, "new odd.md") if each.name.startswith("link-"))
+    file = next(each for each in facts_below(store, "new odd.md") if is_mark(each))
     name = file.relative_to(store).as_posix()
     assert failing(store, written(name, odd_objects(json.loads(file.read_bytes())), bytes)) == []
     assert failing(store, whole_files(name)) == []

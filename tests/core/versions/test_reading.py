@@ -154,7 +154,8 @@ async def test_the_async_twin_has_the_same_calls(root: Root) -> None:
 def test_the_newest_of_many_versions_need_one_listing_and_no_other_record(
     root: Root, pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    count = 10_000 if pytestconfig.getoption("--long") else 1_100
+    pages = 3 if root.url.startswith("s3:") else 1  # other storages list all names at once
+    count = pages * 1_000 if pages > 1 else 10_000 if pytestconfig.getoption("--long") else 1_100
     memory = opened(root, VersionLimits(keep=20_000))
     memory.write("a", "0")
     memory.write("a", "1")
@@ -182,7 +183,7 @@ def test_the_newest_of_many_versions_need_one_listing_and_no_other_record(
         monkeypatch.setattr(backend, verb, _counting(counts, verb, getattr(backend, verb)))
     found = memory.versions.list("a", limit=20)
     assert [each.number for each in found[1:]] == list(range(count - 1, count - 20, -1))
-    assert counts["list"] == 1
+    assert counts["list"] == pages
     assert counts["read"] == 19 + 1, "the records that are returned, and the current file"
 
 

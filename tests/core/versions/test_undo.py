@@ -17,6 +17,7 @@ from agent_memory import (
     AgentMemory,
     AgentMemoryError,
     AsyncAgentMemory,
+    ConflictError,
     Left,
     Operation,
     OperationDenied,
@@ -349,7 +350,10 @@ def test_the_same_bytes_of_another_actor_at_the_same_place_stay(audited: Audited
     memory.rename("log", "log.1")
     ann.write("next", "# log\n")
     ann.append("next", "same\n")
-    ann.rename("next", "log")
+    try:
+        ann.rename("next", "log")
+    except ConflictError:
+        pytest.skip("this server refuses a content at a name from which a late request may delete it")
     audit.flush()
     assert steps(memory.versions.undo(actor="bob", audit=log)) == [("cut", "log.1")]
     assert files(memory) == {"log": "# log\nsame\n", "log.1": "# log\n"}
@@ -657,9 +661,14 @@ def test_appends_that_no_digest_proves_are_left(audited: Audited, root: Root) ->
 ACTORS = ("ann", "bob", "carl")
 
 
-def test_undo_of_one_of_three_actors_agrees_with_a_model(audited: Audited, pytestconfig: pytest.Config) -> None:
+def test_undo_of_one_of_three_actors_agrees_with_a_model(
+    audited: Audited, request: pytest.FixtureRequest, pytestconfig: pytest.Config
+) -> None:
     """Each file is changed by random operations; the model undoes by its own record of all states."""
     memory, audit, log = audited
+    # no order is known of the files of one name that ended within one second of the storage's time
+    whole_seconds = request.node.callspec.params["root"] in ("moto", "seaweedfs")
+    deleted = set[str]()
     seed = random.randrange(1 << 30)
     chosen = random.Random(seed)
     model = Model()
@@ -670,6 +679,8 @@ def test_undo_of_one_of_three_actors_agrees_with_a_model(audited: Audited, pytes
         actor, path = chosen.choice(ACTORS), chosen.choice("abcdefgh") + str(number // 40)
         text = f"{number} {actor}\n" if chosen.random() < 0.8 else "same\n"
         view = memory.acting_as(actor)
+        if whole_seconds and path in deleted:
+            continue
         match chosen.randrange(5):
             case 0 | 1:
                 view.write(path, text)
@@ -681,6 +692,7 @@ def test_undo_of_one_of_three_actors_agrees_with_a_model(audited: Audited, pytes
                 with suppress(AgentMemoryError):
                     view.delete(path)
                     model.replace(path, actor, None)
+                    deleted.add(path)
     audit.flush()
     expected, left = model.undone("bob")
     result = memory.versions.undo(actor="bob", audit=log)
@@ -825,7 +837,9 @@ def test_a_restored_file_does_not_continue_the_file_that_was_renamed(
         bob.write("b", text)
     memory.acting_as("carl").versions.restore("a", earlier)
     assert not {"3", "4", "5"} & {*contents(memory, "a")}
-    assert memory.versions.undo(actor="carl") == UndoResult((), (Left("a", "the version before is no longer kept"),))
+    assert memory.versions.undo(actor="carl") == UndoResult(
+        (), (Left("a", "the version before is no longer kept, or cannot be read"),)
+    )
     assert files(memory) == {"a": "1", "b": "5"}
 
 
