@@ -153,7 +153,7 @@ class _Erasing:
     async def earlier_versions(self) -> list[RetainedVersion]:
         """The versions except the latest one of each name; raises `WriteError` if a present file has no version."""
         found = await self.versions()
-        if not found and await self._bucket.is_file(self._prefix):
+        if not found and self._prefix.path and await self._bucket.is_file(self._prefix):
             raise WriteError(_NO_VERSIONS, path=self._prefix.path)
         latest = {version.name: version for version in reversed(found)}
         return [version for version in found if version is not latest[version.name]]
