@@ -33,7 +33,7 @@ from pydantic_ai_harness.memory import (
 )
 
 from agent_memory import AgentMemory, AgentMemoryService, OperationDenied, OutcomeUnknownError
-from agent_memory.backend import ANY, ETag, WriteWhen
+from agent_memory.backend import ANY, ETag, NewOrigin, WriteWhen
 from agent_memory.integrations.pydantic_ai import DIRECTORY_FILE, AgentMemoryWorkspace
 from agent_memory.integrations.pydantic_ai_memory import AgentMemoryMemoryStore
 from agent_memory.key import Key
@@ -591,7 +591,7 @@ class Unanswered(MemoryBackend):
 
     is_lost = True
 
-    def write(self, key: Key, data: bytes, when: WriteWhen = ANY, origin: Callable[[], str] | None = None) -> ETag:
+    def write(self, key: Key, data: bytes, when: WriteWhen = ANY, origin: NewOrigin | None = None) -> ETag:
         etag = super().write(key, data, when, origin)
         if self.is_lost and not key.base.startswith(".agent-memory"):
             self.is_lost = False
