@@ -9,7 +9,14 @@ from typing import Any
 
 import pytest
 
-from agent_memory import AgentMemory, AgentMemoryService, PartialOperationError, VersionLimits, WriteError
+from agent_memory import (
+    AgentMemory,
+    AgentMemoryService,
+    PartialOperationError,
+    UnsupportedOperationError,
+    VersionLimits,
+    WriteError,
+)
 from agent_memory.core.blocking import BlockingStore
 from agent_memory.key import Key
 from agent_memory.object_store.engine import PermanentError
@@ -335,10 +342,17 @@ def test_a_failure_before_anything_was_erased_is_a_write_error(service: AgentMem
 
 @pytest.mark.parametrize("erasure", ["forget", "redact"])
 def test_an_erasure_reaches_deleted_and_unfinished_records_of_versions(
-    server: S3Server, bucket: Bucket, erasure: str
+    server: S3Server, bucket: Bucket, erasure: str, request: pytest.FixtureRequest
 ) -> None:
     """A writer that lost a race deletes its record, and a process may end while it uploads one."""
-    with AgentMemory.open(f"s3://{bucket.name}/root", storage_options=server.options, versions=VersionLimits()) as ann:
+    try:
+        ann = AgentMemory.open(f"s3://{bucket.name}/root", storage_options=server.options, versions=VersionLimits())
+        ann.write("ready", "x")
+    except UnsupportedOperationError:
+        if request.node.callspec.params["server"] != "seaweedfs":
+            raise
+        pytest.skip("the trial may find that SeaweedFS makes a conditional delete in a versioned bucket in two steps")
+    with ann:
         for path in ("a.md", "b.md"):
             ann.write(path, SECRET if path == "a.md" else "first")
             ann.write(path, "clean")
