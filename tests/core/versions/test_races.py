@@ -6,7 +6,6 @@ import os
 import random
 import threading
 import time
-from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -95,8 +94,8 @@ def race(number: int, barrier: Any, root: Root, rounds: int, renames: bool = Tru
 def check_chains(root: Root, memory: AgentMemory, results: list[Raced]) -> None:
     """Check that all texts are in some version, that every state but the first has a predecessor, and the makers.
 
-    A rename copies a file on S3. If the file was changed meanwhile, or the copy is sent again, its state is under two
-    names, and may come back to the first one: such a state ends twice.
+    On S3 a rename copies the file. If another writer changes it meanwhile, or the client sends the copy again, two
+    names have one state, and a later rename may bring it back to the first name: only such a state ends twice.
 
     Storages compare contents: a change that is based on a state also replaces a later state with the same content, so
     the first one ends twice. Only states that begin with a repeated text are allowed that.
@@ -107,21 +106,18 @@ def check_chains(root: Root, memory: AgentMemory, results: list[Raced]) -> None:
         for path, versions in of_paths.items()
         for each in versions.values()
     }
-    ends: dict[str, set[tuple[object, ...]]] = defaultdict(set)  # under each name
-    for versions in of_paths.values():
-        for each in versions.values():
-            ends[each.id].add(who(each.ended_by))
+    ids = {id_ for _, id_ in texts}
     renamed = {name.id for name in map(Name.parse, records(root)) if name and name.is_mark}
     kept = {line for text in texts.values() for line in text.splitlines(keepends=True)}
     written = {text for each in results for text in each.written}
     assert written <= kept <= written | {text for each in results for text in each.unknown}
     for path, versions in of_paths.items():
         for state in versions.values():
-            assert state.previous is None or state.previous in ends
+            assert state.previous is None or state.previous in ids
             if before := versions.get(state.previous or ""):
                 assert before.number == state.number - 1
                 may_end_twice = before.id in renamed or texts[path, before.id].partition("\n")[0].endswith(REPEATED)
-                assert who(state.made_by) in ends[before.id] or may_end_twice
+                assert who(before.ended_by) == who(state.made_by) or may_end_twice
             assert state.made_by
             if state.made_by.operation in ("write", "edit"):
                 assert any(

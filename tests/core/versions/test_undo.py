@@ -342,7 +342,9 @@ def test_text_with_many_lines_takes_no_long_time(audited: Audited) -> None:
     assert [left.path for left in memory.versions.undo(actor="bob", audit=log).left] == ["f"]
 
 
-def test_the_same_bytes_of_another_actor_at_the_same_place_stay(audited: Audited) -> None:
+def test_the_same_bytes_of_another_actor_at_the_same_place_stay(
+    audited: Audited, request: pytest.FixtureRequest
+) -> None:
     memory, audit, log = audited
     ann, bob = memory.acting_as("ann"), memory.acting_as("bob")
     ann.write("log", "# log\n")
@@ -353,6 +355,8 @@ def test_the_same_bytes_of_another_actor_at_the_same_place_stay(audited: Audited
     try:
         ann.rename("next", "log")
     except ConflictError:
+        if request.node.callspec.params["root"] != "seaweedfs":
+            raise
         pytest.skip("this server refuses a content at a name from which a late request may delete it")
     audit.flush()
     assert steps(memory.versions.undo(actor="bob", audit=log)) == [("cut", "log.1")]
