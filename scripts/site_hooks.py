@@ -1,9 +1,8 @@
 """Events of MkDocs that make the site from pages that are written for GitHub; mkdocs.yml names this file.
 
-- The pages of the root, such as ``CHANGELOG.md``, are added to the pages of ``docs/``, and each directory of pages gets
-  an index.
-- The examples become one page. A link to another file of the repository becomes its path, because the repository has
-  no public URL.
+- The pages of the root, such as ``CHANGELOG.md``, are added to the pages of ``docs/``.
+- The examples become one page. A link to another file of the repository, also to a decision or to evidence, becomes its
+  path, because the repository has no public URL.
 - Lists, tables and fences are rewritten where Python-Markdown reads them in another way than GitHub.
 - ``llms.txt`` and ``llms-full.txt`` are written beside the site, for language models: https://llmstxt.org.
 """
@@ -31,10 +30,9 @@ ROOT_PAGES: Final = {
     "SECURITY.md": "security.md",
 }
 """The pages outside ``docs/``, and their names in the site."""
-INDEXES: Final = {
-    "decisions": "# Decisions\n\nEach page has the reasons for one choice, and the alternatives that were refused.",
-}
-"""The directories of ``docs/`` without an index of their own, and how the generated one begins."""
+EXCLUDED: Final = ("docs/decisions", "docs/evidence")
+"""The directories that the site leaves out, as ``exclude_docs`` of mkdocs.yml; a link to one of their files becomes its
+path."""
 EXAMPLES: Final = "examples.md"
 """The page of the examples."""
 _EXAMPLE_LANGUAGES: Final = {".py": "python", ".toml": "toml"}
@@ -71,14 +69,11 @@ _navigation: Final[list[Navigation]] = []  # of the present build only
 
 
 def on_files(files: Files, *, config: MkDocsConfig, **_: object) -> Files:
-    """Add the pages of the root, and the indexes."""
+    """Add the pages of the root, and the page of the examples."""
     from mkdocs.structure.files import File  # not at the top: tests import this module without MkDocs
 
     for source, uri in ROOT_PAGES.items():
         files.append(File.generated(config, uri, abs_src_path=str(ROOT / source)))
-    for directory in INDEXES:
-        if files.get_file_from_path(f"{directory}/index.md") is None:
-            files.append(File.generated(config, f"{directory}/index.md", content=index_of(directory)))
     files.append(File.generated(config, EXAMPLES, content=examples_page()))
     return files
 
@@ -119,14 +114,6 @@ def on_post_build(*, config: MkDocsConfig, **_: object) -> None:
     ]
     (site / "llms.txt").write_text(llms_txt(config.site_name, config.site_description or "", pages), encoding="utf-8")
     (site / "llms-full.txt").write_text(llms_full_txt(pages), encoding="utf-8")
-
-
-def index_of(directory: str) -> str:
-    """The Markdown of the index of a directory below ``docs/``: a link to each page."""
-    pages = sorted((ROOT / "docs" / directory).glob("*.md"))
-    titles = [page.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ") for page in pages]
-    links = [f"- [{title}]({page.name})" for title, page in zip(titles, pages, strict=True)]
-    return "\n".join([INDEXES[directory], "", *links, ""])
 
 
 def examples() -> Iterator[Path]:
@@ -214,7 +201,7 @@ def _page_of(path: str) -> str | None:
         return ROOT_PAGES[path]
     if path == "docs":
         return "index.md"
-    if not path.startswith("docs/") or path.startswith("docs/evidence") or not (ROOT / path).exists():
+    if not path.startswith("docs/") or path.startswith(EXCLUDED) or not (ROOT / path).exists():
         return None
     uri = path.removeprefix("docs/")
     return f"{uri}/index.md" if (ROOT / path).is_dir() else uri

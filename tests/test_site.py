@@ -9,13 +9,12 @@ import pytest
 
 from scripts.site_hooks import (
     EXAMPLES,
-    INDEXES,
+    EXCLUDED,
     ROOT_PAGES,
     SitePage,
     examples_page,
     first_sentence,
     for_site,
-    index_of,
     llms_full_txt,
     llms_txt,
     reference_text,
@@ -28,10 +27,15 @@ ROOT = Path(__file__).parents[1]
 def test_the_navigation_has_every_page_once() -> None:
     navigation = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
     listed = re.findall(r"^ +- ([\w/-]+\.md)$", navigation, re.MULTILINE)
-    files = [page.relative_to(ROOT / "docs") for page in (ROOT / "docs").rglob("*.md")]
-    pages = [str(page) for page in files if page.parts[0] != "evidence"]
-    made = {EXAMPLES, *ROOT_PAGES.values(), *(f"{name}/index.md" for name in INDEXES)}
-    assert sorted(listed) == sorted({*pages, *made})
+    files = [page.relative_to(ROOT).as_posix() for page in (ROOT / "docs").rglob("*.md")]
+    pages = [file.removeprefix("docs/") for file in files if not file.startswith(EXCLUDED)]
+    assert sorted(listed) == sorted({*pages, EXAMPLES, *ROOT_PAGES.values()})
+
+
+def test_the_site_leaves_out_the_directories_whose_links_become_paths() -> None:
+    excluded = re.search(r"^exclude_docs: .*\n((?:  .*\n)+)", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    assert excluded
+    assert tuple(f"docs/{name.rstrip('/')}" for name in excluded[1].split()) == EXCLUDED
 
 
 def test_the_page_of_the_examples_has_each_of_them() -> None:
@@ -46,13 +50,15 @@ def test_the_page_of_the_examples_has_each_of_them() -> None:
         ("docs/s3.md", "s3.md", "[Names](names.md#agents)", "[Names](names.md#agents)"),
         ("docs/s3.md", "s3.md", "[changes](../CHANGELOG.md)", "[changes](changelog.md)"),
         (
-            "docs/decisions/001.md",
-            "decisions/001.md",
+            "docs/api/key.md",
+            "api/key.md",
             "[agent](../../examples/integrations/deep_agent.py)",
             "[agent](../examples.md#examplesintegrationsdeep_agentpy)",
         ),
         ("docs/s3.md", "s3.md", "[loop](../examples/claude-loop)", "[loop](examples.md#examplesclaude-loop)"),
         ("docs/s3.md", "s3.md", "[figures](evidence)", "figures (`docs/evidence`)"),
+        ("docs/s3.md", "s3.md", "[why](decisions/026-threads.md)", "why (`docs/decisions/026-threads.md`)"),
+        ("README.md", "readme.md", "[Decisions](docs/decisions)", "Decisions (`docs/decisions`)"),
         ("docs/s3.md", "s3.md", "[the test](../tests/test_site.py)", "the test (`tests/test_site.py`)"),
         ("docs/s3.md", "s3.md", "[`test_site.py`](../tests/test_site.py)", "`tests/test_site.py`"),
         ("docs/s3.md", "s3.md", "[one](https://example.org/a.md)", "[one](https://example.org/a.md)"),
@@ -97,13 +103,6 @@ def test_the_first_sentence_of_a_page_is_its_first_prose() -> None:
     page = "# Title\n\n| a |\n|---|\n\n```sh\nls a.md\n```\n\nA [memory\nof agents](memory.md) has 1.5 files. More.\n"
     assert first_sentence(page) == "A memory of agents has 1.5 files."
     assert first_sentence("# Title\n") == ""
-
-
-@pytest.mark.parametrize("directory", INDEXES)
-def test_an_index_has_a_link_to_every_page(directory: str) -> None:
-    index = index_of(directory)
-    for page in (ROOT / "docs" / directory).glob("*.md"):
-        assert f"]({page.name})" in index
 
 
 def test_the_files_for_language_models_list_and_contain_all_pages() -> None:

@@ -15,7 +15,7 @@ weights: Callable[[Path], dict[str, int]] = _SCRIPT["weights"]
 
 # Raise this on purpose: the greatest number of each, and the reason for more in the commit.
 BOUNDS = {
-    "code lines": 28_790,
+    "code lines": 28_900,
     "names of AgentMemory": 31,
     "parameters of AgentMemory": 62,
     "names of the room versions": 22,
@@ -23,9 +23,9 @@ BOUNDS = {
     "exports of agent_memory.backend": 31,
     "hooks": 7,
     "commands": 36,
-    "modules": 239,
+    "modules": 240,
     "modules with one importer": 61,
-    "words of docs": 98_500,
+    "words of docs": 58_000,
 }
 
 PRODUCT = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
@@ -283,36 +283,90 @@ def _judged_versions(result: str, operation: Operation, memory: AgentMemory) -> 
 _NUMBER = re.compile(r"\d+")
 
 
+@dataclass
+class _Row:
+    """The cells of some faults of one kind by some engines, by operation."""
+
+    kind: str
+    faults: list[str]
+    engines: list[str]
+    cells: dict[str, list[Cell]]
+
+    def agrees(self, other: _Row) -> bool:
+        """Whether every operation that both have ended in the same way, apart from numbers."""
+        both = self.cells.keys() & other.cells.keys()
+        return self.kind == other.kind and all(_form(self.cells[one]) == _form(other.cells[one]) for one in both)
+
+    def add(self, other: _Row) -> None:
+        self.faults += [each for each in other.faults if each not in self.faults]
+        self.engines += [each for each in other.engines if each not in self.engines]
+        for operation, cells in other.cells.items():
+            self.cells.setdefault(operation, []).extend(cells)
+
+    def __str__(self) -> str:
+        fault = ": ".join(filter(None, (self.kind, ", ".join(self.faults))))
+        return f"| {fault} | {', '.join(self.engines)} | {_summary(self.cells)} |"
+
+
 def page(cells: Cells) -> str:
-    """The documentation page of one run."""
-    kinds: dict[tuple[str, str], list[Cell]] = {}
-    for (engine, _, fault, is_permanent), cell in cells.items():
-        kinds.setdefault((_described(fault, is_permanent), engine), []).append(cell)
-    in_order = sorted(kinds.items())
-    rows = (f"| {fault} | {engine} | {len(found)} | {_summary(found)} |" for (fault, engine), found in in_order)
-    return _PAGE.format(date=date.today(), rows="\n".join(rows))  # noqa: DTZ011 - the machine's own date
+    """The documentation page of one run; faults and engines with the same results share a row."""
+    found: dict[tuple[str, str, str], dict[str, list[Cell]]] = {}
+    for (engine, operation, fault, is_permanent), cell in cells.items():
+        found.setdefault((*_described(fault, is_permanent), engine), {})[operation] = [cell]
+    single = (_Row(kind, [fault], [engine], group) for (kind, fault, engine), group in sorted(found.items()))
+    by_engine = _merged(single, lambda one, other: one.engines == other.engines)
+    rows = _merged(by_engine, lambda one, other: one.faults == other.faults)
+    return _PAGE.format(date=date.today(), rows="\n".join(map(str, rows)))  # noqa: DTZ011 - the machine's own date
 
 
-def _described(fault: Fault | OtherFault, is_permanent: bool) -> str:
+def _merged(rows: Iterable[_Row], may_merge: Callable[[_Row, _Row], bool]) -> list[_Row]:
+    merged: list[_Row] = []
+    for row in rows:
+        same = next((each for each in merged if may_merge(each, row) and each.agrees(row)), None)
+        if same:
+            same.add(row)
+        else:
+            merged.append(row)
+    return merged
+
+
+def _described(fault: Fault | OtherFault, is_permanent: bool) -> tuple[str, str]:
+    """The kind of a fault, and the fault; a kind with one fault needs no more words."""
     if fault == CLONES_OF_AN_IMAGE:
-        return f"four clones of one {'warm' if is_permanent else 'cold'} image race"
+        return "four clones of one image race", "warm" if is_permanent else "cold"
     if fault in _DESCRIBED:
-        return _DESCRIBED[fault]
-    return f"{fault}, {'every request, deadline 3 s' if is_permanent else 'the first request of each kind'}"
+        return _DESCRIBED[fault], ""
+    return "every request, deadline 3 s" if is_permanent else "the first request of each kind", fault
 
 
-def _summary(cells: list[Cell]) -> str:
-    """How often each result came, where numbers in results are added up; the most requests and the longest time."""
-    counts: dict[str, int] = {}
-    sums: dict[str, list[int]] = {}
-    for cell in cells:
-        form = _NUMBER.sub("{}", cell.result)
-        counts[form] = counts.get(form, 0) + 1
-        numbers = [int(number) for number in _NUMBER.findall(cell.result)]
-        sums[form] = [one + more for one, more in zip(sums.get(form, [0] * len(numbers)), numbers, strict=True)]
-    results = (form.format(*sums[form]) if sums[form] else f"{count} {form}" for form, count in counts.items())
-    most, longest = max(cell.requests for cell in cells), max(cell.seconds for cell in cells)
-    return ", ".join(results) + (f"; at most {most} requests, {longest:.1f} s" if most else "")
+def _form(cells: list[Cell]) -> str:
+    """The common result of some cells, without its numbers."""
+    return _NUMBER.sub("{}", cells[0].result)
+
+
+def _summary(group: dict[str, list[Cell]]) -> str:
+    """Each result with its operations, and its numbers added up; the most requests and the longest time."""
+    by_result: dict[str, list[str]] = {}
+    for name, found in group.items():
+        by_result.setdefault(_form(found), []).append(name)
+    results = [
+        f"{_sum(form, [cell for name in names for cell in group[name]])}: {_listed(names, len(group))}"
+        for form, names in by_result.items()
+    ]
+    every = [cell for found in group.values() for cell in found]
+    most, longest = max(cell.requests for cell in every), max(cell.seconds for cell in every)
+    return "; ".join([*results, f"at most {most} requests, {longest:.1f} s"] if most else results)
+
+
+def _sum(form: str, cells: list[Cell]) -> str:
+    numbers = ([int(number) for number in _NUMBER.findall(cell.result)] for cell in cells)
+    return form.format(*map(sum, zip(*numbers, strict=True)))
+
+
+def _listed(names: list[str], of: int) -> str:
+    if len(names) == of:
+        return "every operation"
+    return ", ".join(f"{name.replace(', ', ' (')})" if ", " in name else name for name in names)
 
 
 _DESCRIBED: Final[dict[str, str]] = {
@@ -322,7 +376,7 @@ _DESCRIBED: Final[dict[str, str]] = {
 }
 _PAGE = """# Faults on S3
 
-Written by `.ci/run --long s3-faults` on {date}.
+The results of {date}. `.ci/run --long s3-faults` writes this page again.
 
 An operation runs through a proxy that injects the fault. Afterwards the test reads the files without the proxy, and
 they agree with the result: an operation that ends with an error other than `OutcomeUnknownError` changed nothing; a
@@ -332,7 +386,11 @@ state, no task and no lock is left, and a required audit log has a record of eac
 are restored as [snapshots](../serverless-and-snapshots.md) do; the result counts what the store kept of what they were
 told.
 
-| fault | engine or place | operations | results |
-|---|---|---:|---|
+Faults and engines share a row if each operation has the same result; numbers are added up, and "at most" is the largest
+number of the row. obstore has no part in operations that it does not support: creating a file in parts, deleting by an
+edit, renaming, and versions. Restoring a version is two calls, each with its own deadline.
+
+| fault | engine or place | results |
+|---|---|---|
 {rows}
 """

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
@@ -25,21 +25,22 @@ _ROUNDS = 5
 _HEAD = """# Other filesystems
 
 This page lists the guarantees of `agent_memory_fsspec` on filesystems of fsspec that have no backend of their own. A
-run of the whole backend contract (`agent-memory doctor --contract`) and of `agent-memory doctor` measured them. No
-result is taken from documentation. To repeat the run, call `python -m tests.other_filesystems` as root on Debian with
-samba and the extra `ecosystem` installed. The run takes half an hour.
+run of the whole [backend contract](backends.md) and of `agent-memory doctor` measured them. To repeat it, call
+`python -m tests.other_filesystems` as root on Debian with samba and the extra `ecosystem`; it takes half an hour.
 
 fsspec {fsspec}, Python {python}. "plainly" means without options: operations that no filesystem of fsspec guarantees
-(creating, appending, editing, renaming, preconditions) are refused. "single writer" means `allow_single_writer`: the
-caller declares that no other process writes there. These operations then check before they write, under a lock of the
-process.
+(creating, appending, editing, renaming, preconditions) are refused, and a reader may see half a write. "single writer"
+means `allow_single_writer`: the caller declares that no other process writes there. These operations then check before
+they write, under a lock of the process. In both cases directories go file by file, and `forget` is refused, because no
+filesystem promises that nothing is kept.
 """
 _ARCHIVES = """
-The numbers count tests. fsspec opens an archive either for reading or for writing: a memory can list and read an
-archive, and operations that need a write are broken.
+The numbers are tests: kept, broken, not promised. fsspec opens an archive either for reading or for writing: a memory
+can list and read an archive, and operations that need a write are broken.
 """
 _RACES = """
-The races were between threads of one process. The state after a crash was not tested.
+Two results in one cell are those plainly and with a single writer. The races were between threads of one process. The
+state after a crash was not tested.
 """
 _LONGEST_DETAIL = 160
 
@@ -77,22 +78,21 @@ def run_of(kind: Kind, single: bool) -> Run:
 
 def page(runs: Sequence[Run]) -> str:
     lines = [_HEAD.format(fsspec=version("fsspec"), python=platform.python_version()), "## The contract", ""]
-    lines += [
-        "| filesystem | client | tried on | opened | kept | broken | not promised |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for run in runs:
-        lines.append(_row([run.kind.name, run.kind.client, run.kind.server, run.opened, *run.counted()]))
+    lines += ["| filesystem | client | tried on | plainly | single writer |", "|---|---|---|---|---|"]
+    pairs = list(zip(runs[::2], runs[1::2], strict=True))
+    for plain, single in pairs:
+        counts = [", ".join(run.counted()) for run in (plain, single)]
+        lines.append(_row([plain.kind.name, plain.kind.client, plain.kind.server, *counts]))
     lines += [_ARCHIVES, "## What doctor saw", ""]
     promises = [finding.promise for finding in runs[0].findings]
-    lines += [_row(["filesystem", "opened", *(promise.replace("_", " ") for promise in promises)])]
-    lines += ["|---" * (len(promises) + 2) + "|"]
-    for run in runs:
-        seen: Mapping[str, str] = {finding.promise: finding.seen for finding in run.findings}
-        lines.append(_row([run.kind.name, run.opened, *map(seen.__getitem__, promises)]))
+    lines += [_row(["filesystem", *(promise.replace("_", " ") for promise in promises)])]
+    lines += ["|---" * (len(promises) + 1) + "|"]
+    for plain, single in pairs:
+        seen = [{finding.promise: finding.seen for finding in run.findings} for run in (plain, single)]
+        cells = ["; ".join(dict.fromkeys(each[promise] for each in seen)) for promise in promises]
+        lines.append(_row([plain.kind.name, *cells]))
     lines += [_RACES, "## Broken", ""]
     lines += list(_broken(runs)) or ["Nothing."]
-    lines += ["", "## Refused", "", *_refused(runs)]
     return "\n".join(lines) + "\n"
 
 
@@ -106,20 +106,6 @@ def _broken(runs: Iterable[Run]) -> Iterable[str]:
             more = f" and {len(promises) - 1} more" if len(promises) > 1 else ""
             where = f"{run.kind.name}, {run.opened}, {error}: {first.part}: {first.text}{more}"
             yield f"- {where}: `{textwrap.shorten(first.detail.replace('`', ''), _LONGEST_DETAIL)}`"
-
-
-def _refused(runs: Sequence[Run]) -> Iterable[str]:
-    for single in (False, True):
-        reasons = [
-            Counter(each.detail for each in run.promises if each.outcome == "not promised")
-            for run in runs
-            if run.single == single
-        ]
-        yield f"{'With a single writer' if single else 'Plainly'}, the same on all of them unless noted:\n"
-        for reason in dict.fromkeys(reason for counts in reasons for reason in counts):
-            counts = sorted({counts[reason] for counts in reasons})
-            yield f"- {reason} ({' to '.join(map(str, dict.fromkeys([counts[0], counts[-1]])))} tests)"
-        yield ""
 
 
 def _row(cells: Iterable[str]) -> str:
