@@ -45,6 +45,7 @@ from agent_memory.object_store.states import (
     RecentWrites,
     State,
     changed,
+    deletion_unknown,
     gone,
     refused,
     unknown,
@@ -318,9 +319,9 @@ class ObjectStoreBackend(Backend):
         async with self._writing(key, WriteError, needed) as write:
             conditional = await self._preconditions.deletes_on_condition(key, write.attempts)
             try:
-                deleted = await write.delete(None if when is ANY else when.token, conditional=conditional)
+                deleted = await write.delete(None if when is ANY else when, conditional=conditional)
             except BeatenError as beaten:
-                raise changed(key) from beaten
+                raise (changed(key) if beaten.certain else deletion_unknown(key)) from beaten
             if not deleted:
                 raise not_found(key)
 

@@ -1,4 +1,4 @@
-"""`Write`: one write of one object, repeated until it is known whether it took effect (docs/writes-on-s3.md)."""
+"""`Write`: one write of one object, repeated until it is known whether it took effect (docs/s3.md)."""
 
 from __future__ import annotations
 
@@ -39,6 +39,8 @@ _RESOLUTION_SECONDS = 1.0
 _LINGER_SECONDS = 10.0
 """How long a record is kept after its operation's deadline, because the clocks of writers differ."""
 _ABORTED = "the multipart upload no longer exists"
+_UNREAD = WriteLog("")
+"""The write log of a state that was not read."""
 
 
 @dataclass(eq=False)
@@ -136,23 +138,24 @@ class Write:
         self.record, self._is_upload = record, True
         return await self._until_known(lambda _: self._sent(request, log), base)
 
-    async def delete(self, etag: str | None, *, conditional: bool) -> bool:
-        """Delete the object, or only if it has the ETag ``etag``; return False if there is no object.
+    async def delete(self, etag: ETag | None, *, conditional: bool) -> bool:
+        """Delete the object, or only if it has the given etag; return False if there is no object.
 
         Args:
-            etag: the ETag that it must have; None for any.
-            conditional: send the current ETag as a precondition.
+            etag: the etag that it must have; None for any.
+            conditional: send the etag as a precondition: the given one at once, without a request that reads it.
 
         Raises:
-            BeatenError: the object has another ETag.
+            BeatenError: the object has another ETag, or may be a new one with the same ETag.
             OutOfTimeError: as `replace`.
         """
         attempts, sent = self.attempts, None
-        while (seen := await self.read_state(whole=False)) is not None:
-            if attempts.lost and sent and not seen.log.continues(sent.log, self._store.now()):
+        seen = _unread(etag) if etag and conditional else await self.read_state(whole=False)
+        while seen is not None:
+            if attempts.lost and sent and self._is_new(seen, sent):
                 return True  # the object was deleted, and this is a new one
             attempts.lost = attempts.lost and bool(sent and seen.etag == sent.etag)
-            if etag not in (None, seen.etag):
+            if etag is not None and etag.token != seen.etag:
                 raise BeatenError(seen, not attempts.lost)
             sent = seen
             if conditional:
@@ -167,7 +170,20 @@ class Write:
             except (PreconditionFailed, WriteConflict, NotFound):
                 attempts.lost = attempts.lost or self._store.resends
                 await attempts.back_off_after_race()
+            seen = await self.read_state(whole=False)
         return attempts.lost
+
+    def _is_new(self, seen: State, sent: State) -> bool:
+        """Whether a state does not continue the one that an unanswered deletion was sent for.
+
+        Raises:
+            BeatenError: that state was not read, and this one may be younger than the deletion.
+        """
+        if sent.log is not _UNREAD:
+            return not seen.log.continues(sent.log, self._store.now())
+        if self._would_contain(seen, None):
+            return False
+        raise BeatenError(seen, certain=False)
 
     async def read_state(self, *, whole: bool) -> State | None:
         """Read the object's state, with its data if ``whole`` (see `Composer.read`); None if there is no object."""
@@ -333,3 +349,9 @@ def _same(seen: State | None, base: State | None) -> bool:
     if seen is None or base is None:
         return seen is base
     return (seen.etag, seen.log.chain) == (base.etag, base.log.chain)
+
+
+def _unread(etag: ETag) -> State:
+    """The state with an etag, whose write log is known only if the etag comes from a request for the object."""
+    log = etag.log if isinstance(etag, TrackedETag) else None
+    return State(etag.token, log or _UNREAD)

@@ -7,10 +7,10 @@ stay readable.
 
 from __future__ import annotations
 
-import asyncio
 from collections import OrderedDict
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 from agent_memory.backend.helpers import taken_name
@@ -19,71 +19,112 @@ from agent_memory.key import RESERVED, Key
 from agent_memory.object_store.bucket import Bucket
 from agent_memory.object_store.engine import Listing
 from agent_memory.runtime.queues import KeyedLocks
+from agent_memory.runtime.tasks import gather_or_cancel, map_or_cancel
 
 _OWN_TREES = f"{RESERVED}/"
-_REMEMBERED = 1024
+_MOST_BYTES = 32 << 20
+_COST, _COST_OF_NAMES, _COST_OF_NAME = 260, 180, 90
+"""The bytes of a remembered directory, of its set of names, and of each name, without their text."""
 _MAX_KEYS = 1000
+_AT_ONCE = 16
 Directory: TypeAlias = tuple[str, str]
 """A directory: the base of its tree, and its path there."""
+
+
+@dataclass(slots=True)
+class _Subdirectories:
+    """The names of subdirectories, None for no names; if they are ``listed``, the storage has been read for them."""
+
+    names: set[str] | None = None
+    listed: bool = False
 
 
 class KnownDirectories:
     """Directories that are known not to be files, each with the names of its subdirectories.
 
-    The subdirectories are None until this process first writes a file into the directory itself. They are then the
-    first 1,000 that the storage lists, and those that this process writes into. At most 1,024 directories are
-    remembered; the least recently used is dropped first.
+    The subdirectories are listed when this process first writes a file into the directory itself. They are then the
+    first 1,000 that the storage lists, and those that this process writes into. About 32 MiB are remembered, which is
+    more than 65,536 directories; the least recently used one is dropped first, and always before those above it.
     """
 
     def __init__(self) -> None:
-        self._children: OrderedDict[Directory, set[str] | None] = OrderedDict()
+        self._known: OrderedDict[Directory, _Subdirectories] = OrderedDict()
+        self._bytes = 0
 
     def __contains__(self, place: Directory) -> bool:
-        return place in self._children
+        return place in self._known
 
-    def children(self, place: Directory) -> set[str] | None:
+    def children(self, place: Directory) -> Collection[str] | None:
         """The subdirectories; None if they are not known."""
-        if (children := self._children.get(place)) is not None:
-            self._children.move_to_end(place)
-        return children
+        known = self._known.get(place)
+        if known is None or not known.listed:
+            return None
+        for above in _upwards(place):
+            if above in self._known:
+                self._known.move_to_end(above)
+        return known.names or ()
 
     def add(self, place: Directory) -> None:
-        """Remember that a directory is not a file."""
-        self._remember(place, self._children.get(place))
+        """Remember that a directory and those above it are no files."""
+        name = None
+        for above in _upwards(place):
+            known = self._known.get(above)
+            if known is None:
+                known = self._known[above] = _Subdirectories()
+                self._bytes += _COST + len(above[1])
+            if name is not None:
+                self._add_names(known, [name])
+            self._known.move_to_end(above)
+            name = above[1].rpartition("/")[2]
+        while self._bytes > _MOST_BYTES and len(self._known) > 1:
+            self._drop(next(iter(self._known)))
 
-    def add_children(self, place: Directory, found: set[str]) -> set[str]:
+    def add_children(self, place: Directory, found: Iterable[str]) -> Collection[str]:
         """Remember the subdirectories found, and those that this process writes into, even if no file is there yet."""
-        children = found | self._known_below(place)
-        self._remember(place, children)
-        return children
-
-    def add_to_parents(self, places: list[Directory]) -> None:
-        """Add each directory to the subdirectories of the one before it; they are given from the top down."""
-        for above, (_, path) in pairwise(places):
-            if (children := self._children.get(above)) is not None:
-                children.add(path.rpartition("/")[2])
+        self.add(place)
+        known = self._known[place]
+        self._add_names(known, found)
+        known.listed = True
+        return known.names or ()
 
     def forget(self, place: Directory) -> None:
         """Forget an emptied directory and all directories below it, and remove it from its parent's subdirectories."""
         base, path = place
         above, _, name = path.rpartition("/")
-        if (children := self._children.get((base, above))) is not None:
-            children.discard(name)
-        for other in list(self._children):
-            if other[0] == base and f"{other[1]}/".startswith(f"{path}/"):
-                self._children.pop(other, None)
+        parent = self._known.get((base, above))
+        if parent is not None and parent.names and name in parent.names:
+            parent.names.remove(name)
+            self._bytes -= _COST_OF_NAME + len(name)
+        places = [place]
+        while places:
+            base, path = places.pop()
+            if (known := self._known.get((base, path))) is not None:
+                places += [(base, f"{path}/{each}") for each in known.names or ()]
+                self._drop((base, path))
 
-    def _known_below(self, place: Directory) -> set[str]:
-        base, directory = place
-        top = f"{directory}/" if directory else ""
-        paths = (path for other, path in list(self._children) if other == base and path != directory)
-        return {path[len(top) :].partition("/")[0] for path in paths if path.startswith(top)}
+    def _add_names(self, known: _Subdirectories, names: Iterable[str]) -> None:
+        for name in names:
+            if known.names is None:
+                known.names = set()
+                self._bytes += _COST_OF_NAMES
+            if name not in known.names:
+                known.names.add(name)
+                self._bytes += _COST_OF_NAME + len(name)
 
-    def _remember(self, place: Directory, children: set[str] | None) -> None:
-        self._children[place] = children
-        self._children.move_to_end(place)
-        if len(self._children) > _REMEMBERED:
-            self._children.popitem(last=False)
+    def _drop(self, place: Directory) -> None:
+        known = self._known.pop(place)
+        self._bytes -= _COST + len(place[1])
+        if known.names is not None:
+            self._bytes -= _COST_OF_NAMES + sum(_COST_OF_NAME + len(name) for name in known.names)
+
+
+def _upwards(place: Directory) -> Iterator[Directory]:
+    """A directory and those above it, from the bottom up."""
+    base, path = place
+    yield place
+    while path:
+        path = path.rpartition("/")[0]
+        yield base, path
 
 
 class Directories:
@@ -114,19 +155,17 @@ class Directories:
                 raise taken_name(key, "directory")
             self._known.forget((key.base, key.path))  # the directory has been emptied since
 
-    async def _looked_up(self, key: Key) -> set[str]:
+    async def _looked_up(self, key: Key) -> Collection[str]:
+        """Ask the storage at once about all that is not known of the directories above a key."""
         parents = _parents(key)
-        places = [(parent.base, parent.path) for parent in parents]
-        for parent, place in zip(parents[1:], places[1:], strict=True):
-            if place not in self._known:
-                if await self._bucket.is_file(parent):
-                    raise taken_name(key, "file_above")
-                self._known.add(place)
-        children = self._known.children(places[-1])
-        if children is None:
-            children = self._known.add_children(places[-1], await self._subdirectories(parents[-1]))
-        self._known.add_to_parents(places)  # a concurrent claim may have forgotten them
-        return children
+        unknown = [parent for parent in parents[1:] if (parent.base, parent.path) not in self._known]
+        *_, found = await gather_or_cancel([*map(self._refuse_file, unknown), self._subdirectories(parents[-1])])
+        return self._known.add_children((parents[-1].base, parents[-1].path), found)
+
+    async def _refuse_file(self, parent: Key) -> Collection[str]:
+        if await self._bucket.is_file(parent):
+            raise taken_name(parent, "file_above")
+        return ()
 
     async def free(self, key: Key) -> bool:
         """Free a name that a server keeps as an empty directory; return False if a file has the name now.
@@ -156,11 +195,12 @@ class Directories:
         """The directories of a listing that hold files."""
         found = listing.prefixes
         if listing.has_directories:
-            held = await asyncio.gather(*(self._bucket.holds_files(prefix, ReadError, name) for name in found))
+            holds_files = partial(self._bucket.holds_files, prefix, ReadError)
+            held = await map_or_cancel(holds_files, found, _AT_ONCE)
             found = [name for name, holds in zip(found, held, strict=True) if holds]
         return [name[len(top) : -1] for name in found]
 
-    async def _subdirectories(self, directory: Key) -> set[str]:
+    async def _subdirectories(self, directory: Key) -> Collection[str]:
         top = self._bucket.directory(directory)
         listing = await self._bucket.list(directory, WriteError, top, deep=False, limit=_MAX_KEYS)
         return {name[len(top) : -1] for name in listing.prefixes}

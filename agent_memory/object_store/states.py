@@ -18,7 +18,9 @@ from agent_memory.key import Key
 from agent_memory.object_store.write_log import TrackedETag, WriteLog
 
 MOST_BYTES = 16 << 20
-_MOST_SHARED = 1024
+_MOST_SHARED = 65_536
+_COST, _COST_OF_RECORD, _COST_OF_FORMER_NAME = 600, 270, 240
+"""The bytes of a remembered state, of a record, and of a former name, without the texts and the data."""
 
 
 class State(NamedTuple):
@@ -92,6 +94,15 @@ def unknown(key: Key) -> OutcomeUnknownError:
     )
 
 
+def deletion_unknown(key: Key) -> OutcomeUnknownError:
+    """The error for a deletion without an answer, after which there is a file."""
+    return OutcomeUnknownError(
+        "an answer was lost, and there is a file; it could not be found out whether it is the same one, or a new one "
+        "since the deletion",
+        path=key.path,
+    )
+
+
 class RecentWrites:
     """States by name, at most 16 MiB; the least recently written state is dropped first.
 
@@ -156,4 +167,6 @@ class RecentWrites:
 
 
 def _cost(name: str, state: State) -> int:
-    return len(state.data) + len(name) + 2_500  # the write log, and the overhead of the objects
+    log = state.log
+    lists = _COST_OF_RECORD * len(log.records) + _COST_OF_FORMER_NAME * len(log.former_names)
+    return _COST + len(name) + len(state.data) + len(log.origin) + lists

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from contextlib import closing
 
 from agent_memory import AgentMemory
@@ -13,25 +14,49 @@ def test_an_emptied_directory_leaves_the_cache_with_everything_below_it() -> Non
     known = KnownDirectories()
     for place in (("one", ""), ("one", "a"), ("one", "a/b"), ("one", "ab"), ("other", "a")):
         known.add_children(place, set())
-    known.add_to_parents([("one", ""), ("one", "a"), ("one", "a/b")])
-    assert known.children(("one", "")) == {"a"}
+    assert known.children(("one", "")) == {"a", "ab"}
     assert known.children(("one", "a")) == {"b"}
     known.forget(("one", "a"))
-    assert known.children(("one", "")) == set()
+    assert known.children(("one", "")) == {"ab"}
     assert ("one", "a/b") not in known
-    assert known.children(("one", "ab")) == set()
-    assert known.children(("other", "a")) == set()
+    assert known.children(("one", "ab")) == ()
+    assert known.children(("other", "a")) == ()
 
 
-def test_the_cache_keeps_only_the_most_recently_used_directories() -> None:
+def test_the_cache_keeps_65536_directories_in_32_mb() -> None:
+    tracemalloc.start()
+    try:
+        known, before = KnownDirectories(), tracemalloc.get_traced_memory()[0]
+        for agent in range(30_000):
+            known.add_children((f"agent-{agent}", "notes/2026"), set())
+        used = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert used < 35e6
+    remembered = [known.children((f"agent-{agent}", "notes/2026")) is not None for agent in range(30_000)]
+    assert 3 * sum(remembered) >= 65_536
+    assert remembered[-65_536 // 3 :].count(False) == 0, "not the least recently used ones were dropped"
+
+
+def test_the_cache_drops_the_least_recently_used_directory_before_those_above_it() -> None:
     known = KnownDirectories()
-    known.add_children(("base", "used"), set())
-    for number in range(2_000):
+    for base in ("used", "unused"):
+        known.add_children((base, "a/b"), set())
+    for number in range(130_000):
         known.add(("base", f"{number}"))
-        known.children(("base", "used"))
-    assert known.children(("base", "used")) == set()
+        known.children(("used", "a/b"))
+        assert ("unused", "a/b") not in known or ("unused", "a") in known
+        assert ("unused", "a") not in known or ("unused", "") in known
+    assert known.children(("used", "a/b")) is not None
+    assert ("unused", "") not in known
     assert ("base", "0") not in known
-    assert ("base", "1999") in known
+    assert ("base", "129999") in known
+
+
+def test_a_directory_that_another_task_is_about_to_write_into_is_a_subdirectory() -> None:
+    known = KnownDirectories()
+    known.add_children(("one", "a/b"), [])
+    assert set(known.add_children(("one", ""), ["c"])) == {"a", "c"}
 
 
 @by_both_engines

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import cast
 
 import pytest
 
 from agent_memory.object_store.conditional_write import Write
 from agent_memory.object_store.states import MOST_BYTES, RecentWrites, State
-from agent_memory.object_store.write_log import WriteLog
+from agent_memory.object_store.write_log import WriteLog, Writer
 
 NAME = "prefix/log.md"
 STATE = State('"etag"', WriteLog.new(0.0))
@@ -55,3 +56,19 @@ def test_the_cache_is_bounded_and_drops_the_least_recently_used_write() -> None:
         kept.begin(name, write)
         kept.keep(name, large, write)
     assert [kept.begin(name, write) is large for name in "abcd"] == [False, True, True, True]
+
+
+@pytest.mark.parametrize(("records", "data"), [(1, 0), (30, 0), (1, 20_000)])
+def test_the_cache_uses_the_memory_that_it_counts(records: int, data: int) -> None:
+    kept, write, writer = RecentWrites(), a_write(), Writer()
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for number in range(2 * MOST_BYTES // (900 + 270 * records + data)):
+            log = WriteLog.new(0.0, tuple(writer.new_record(1e9) for _ in range(records)))
+            kept.begin(name := f"prefix/{number}/notes.md", write)
+            kept.keep(name, State(f'"{number:032x}"', log, bytes(data), modified=1e9 + number), write)
+        used = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert 0.7 * MOST_BYTES < used < 1.2 * MOST_BYTES
