@@ -27,7 +27,7 @@ from agent_memory.key.quoting import field
 
 _DIRECTORY: Final = "salts"
 _NO_AGENT: Final = "-"
-_MOST_KEPT: Final = 1024
+_MOST_KEPT: Final = 65_536
 _SALT: Final = (64, "not a salt (64 hexadecimal digits)")
 """The number of digits of a salt, and the message for a file with other content."""
 _COMMITS, _FORGETS = b',"commitment":"', b',"salt":"destroyed"'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Final, NamedTuple
@@ -21,8 +22,8 @@ from agent_memory.runtime.run import Run
 _NO_AGENT: Final = "-"
 _SWEEP_SECONDS: Final = 3600.0
 _SWEPT_PER_CALL: Final = 2
-_MOST_AGENTS: Final = 1000
-"""The maximum number of agents that a sweep remembers; with more, it forgets all, which costs each one more listing."""
+_MOST_AGENTS: Final = 65_536
+"""The maximum number of agents that a sweep remembers; the oldest listing is dropped first."""
 _SUBJECTS: Final[Mapping[str, str]] = {
     "no-conversation": "the marks of directories without a conversation",
     "receipts": "the receipts of idempotency keys",
@@ -88,7 +89,7 @@ class Sweep:
     """
 
     def __init__(self) -> None:
-        self._found: dict[str | None, _Expired] = {}
+        self._found: OrderedDict[str | None, _Expired] = OrderedDict()
 
     async def delete_a_few(
         self,
@@ -102,9 +103,10 @@ class Sweep:
         with suppress(AgentMemoryError):
             found = self._found.get(agent)
             if found is None or (not found.keys and now >= found.listed_at + _SWEEP_SECONDS):
-                if len(self._found) >= _MOST_AGENTS:
-                    self._found.clear()
+                self._found.pop(agent, None)  # it becomes the youngest
                 self._found[agent] = found = _Expired(now, [])
+                if len(self._found) > _MOST_AGENTS:
+                    self._found.popitem(last=False)
                 found.keys.extend(await listed())
             for _ in range(_SWEPT_PER_CALL):
                 if found.keys:  # other calls take from it, too
