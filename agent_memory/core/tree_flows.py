@@ -37,7 +37,7 @@ from agent_memory.errors import (
 from agent_memory.key import RULES, InternalPath, Key
 from agent_memory.runtime.run import Run
 
-_LIST_LIMIT = 100_000
+_LIST_LIMIT = 10_000_000
 _MOST_LISTINGS = 10
 _OF_NO_FILE = ETag("the etag of no file")
 AT_ONCE: Final = 16
@@ -117,10 +117,14 @@ async def delete_tree(store: Backend, run: Run, prefix: Key, missing_ok: bool) -
 
 
 async def delete_each(store: Backend, run: Run, entries: tuple[Entry, ...]) -> None:
-    """Delete files that a listing showed."""
+    """Delete files that a listing showed, first the states with its etags: then a backend need not look them up."""
 
     async def one(entry: Entry) -> None:
         with suppress(AgentMemoryFileNotFoundError):  # another writer deleted it: the result is the same
+            if entry.etag is not None and store.capabilities.conditional_delete:
+                with suppress(ConflictError, UnsupportedOperationError):
+                    await run.call(store.delete, entry.key, when=entry.etag)
+                    return
             await run.call(store.delete, entry.key)
 
     await _each(run, entries, one)

@@ -14,7 +14,8 @@ from typing import Final, NamedTuple
 from agent_memory.backend import Backend
 from agent_memory.backend._deadline import renewed_deadline
 from agent_memory.core import tree_flows
-from agent_memory.core.versions.find import Histories, ListedRecord
+from agent_memory.core.versions.find import Histories
+from agent_memory.core.versions.reader import ListedRecord
 from agent_memory.core.versions.record import OF_DIRECTORIES, Mark, Name
 from agent_memory.core.versions.states import current_file
 from agent_memory.errors import WriteError

@@ -10,9 +10,10 @@ from agent_memory.backend import ABSENT, Backend
 from agent_memory.backend._deadline import renewed_deadline
 from agent_memory.core import tree_flows
 from agent_memory.core.flows import erases
-from agent_memory.core.versions.find import Histories, RecordListing
+from agent_memory.core.versions.find import Histories
 from agent_memory.core.versions.order import rank
 from agent_memory.core.versions.origin import MadeBy
+from agent_memory.core.versions.reader import RecordListing
 from agent_memory.core.versions.record import MOST_REASON, Mark, Record
 from agent_memory.core.versions.states import CurrentFile, FileVersion, StoredRecord
 from agent_memory.errors import (

@@ -10,7 +10,8 @@ from typing import Final
 from agent_memory.backend import Backend
 from agent_memory.core import tree_flows
 from agent_memory.core.internal_trees import Sweep
-from agent_memory.core.versions.find import Histories, ListedRecord
+from agent_memory.core.versions.find import Histories
+from agent_memory.core.versions.reader import ListedRecord
 from agent_memory.core.versions.record import OF_DIRECTORIES
 from agent_memory.core.versions.settings import VersionLimits
 from agent_memory.key import Key

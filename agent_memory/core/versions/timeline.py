@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from agent_memory.core.versions.find import Histories, ListedRecord
+from agent_memory.core.versions.find import Histories
 from agent_memory.core.versions.order import true_records
 from agent_memory.core.versions.origin import MadeBy
+from agent_memory.core.versions.reader import ListedRecord
 from agent_memory.core.versions.states import CurrentFile, StoredRecord
 from agent_memory.core.versions.undo import ROUNDED_SECONDS, Selection
 

@@ -12,8 +12,9 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from agent_memory.backend import Backend, ETag
-from agent_memory.core.versions.find import Histories, ListedRecord
+from agent_memory.core.versions.find import Histories
 from agent_memory.core.versions.origin import MadeBy
+from agent_memory.core.versions.reader import ListedRecord
 from agent_memory.core.versions.timeline import Change, FileState, Timeline
 from agent_memory.core.versions.undo import (
     ROUNDED_SECONDS,

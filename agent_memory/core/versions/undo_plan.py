@@ -11,7 +11,7 @@ from typing import Final
 from agent_memory.backend import Entry
 from agent_memory.backend._deadline import renewed_deadline
 from agent_memory.core import tree_flows
-from agent_memory.core.versions.find import ListedRecord, RecordListing
+from agent_memory.core.versions.reader import ListedRecord, RecordListing
 from agent_memory.core.versions.record import OF_DIRECTORIES
 from agent_memory.core.versions.states import CurrentFile
 from agent_memory.core.versions.timeline import Timeline
