@@ -23,7 +23,7 @@ from agent_memory.core.blocking import BlockingStore
 from agent_memory.core.store_record import KnownStore
 from agent_memory.errors import AgentMemoryFileNotFoundError, FileAlreadyExistsError, FileTooLargeError, ReadError
 from agent_memory.key import Key
-from agent_memory.reading.lines import lines_at
+from agent_memory.reading.lines import Lines, backwards, lines_at
 from agent_memory.reading.reader import Reader
 from agent_memory.registry import open_backend
 from agent_memory.runtime.run import step
@@ -162,6 +162,16 @@ class LogLocation(NamedTuple):
             start = found.end
             if start >= reader.size:
                 return
+
+    def blocks_from_end(self, reader: Reader) -> Iterator[bytes]:
+        """Yield whole lines of a part in blocks, the last block first; a line that is too long is cut."""
+        lines = backwards(reader, reader.size if reader.etag else None)
+
+        async def next_lines() -> Lines | None:
+            return await anext(lines, None)
+
+        while found := step(next_lines()):
+            yield found.too_long or found.data
 
     def identity(self) -> str | None:
         """The unique identity of this log, a random number in a file beside it; None if there is no such file yet.

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -69,11 +70,32 @@ def _opened(log: str | os.PathLike[str] | LogLocation) -> Iterator[LogLocation]:
         location.store.close()
 
 
-def lines_of(location: LogLocation) -> Iterator[bytes]:
-    """Yield the lines of a log, as they were when the first one was read."""
+def lines_of(location: LogLocation, *, newest_first: bool = False) -> Iterator[bytes]:
+    """Yield the lines of a log, as they were when the first one was read; in the order of the log, or from its end."""
+    if newest_first:
+        for _, reader in reversed(location.readers()):
+            for block in location.blocks_from_end(reader):
+                yield from reversed(block.splitlines())
+        return
     for part, reader in location.readers():
         for block in location.blocks(part, reader):
             yield from block.splitlines()
+
+
+def has_none_of(line: bytes, texts: Collection[bytes]) -> bool:
+    """Whether a line is a record as it was written, without these texts in its JSON, as `in_json` makes them.
+
+    That is a fast test before `parsed`. An edited line may spell a text in another way, so this is false for it.
+    """
+    if any(text in line for text in texts):
+        return False
+    found = head(line)
+    return found is not None and found.whole
+
+
+def in_json(text: str) -> bytes:
+    """A text as a writer of the log spells it, in quotes."""
+    return json.dumps(text).encode("ascii")
 
 
 def parsed(line: bytes) -> RecordLine | None:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
-from itertools import chain
+from itertools import accumulate, chain, islice
 from pathlib import Path
 from typing import Final, get_args
 
 import click
 
 from agent_memory.audit import Finding, LogLocation, Record, log_at, verify
-from agent_memory.audit.records import lines_of, parsed
+from agent_memory.audit.records import has_none_of, in_json, lines_of, parsed
 from agent_memory.audit.salts import Salts
 from agent_memory.cli.arguments import Moment, memory_path
 from agent_memory.cli.auditing import log_of_store
@@ -151,8 +151,11 @@ def show(
             and (until is None or time_of(record).timestamp() < until)
         )
 
-    found = filter(chosen, log_records(settings, target))
-    _print(settings, found if last is None else iter(deque(found, maxlen=last)), wanted)
+    texts = [in_json(settings.chosen_agent)] if settings.chosen_agent is not None else []
+    if wanted is not None:
+        texts = [in_json(wanted.name)[:-1]]  # also the names below it
+    found = filter(chosen, log_records(settings, target, texts, newest_first=last is not None))
+    _print(settings, found if last is None else iter([*islice(found, last)][::-1]), wanted)
 
 
 @audit.command()
@@ -166,7 +169,8 @@ def blame(settings: Settings, target: str | None, path: str) -> None:
     """
     wanted, name = settings.agent, Key.tree().join(path).path
     found: dict[str, Record] = {}
-    for number, record in enumerate(log_records(settings, target)):
+    above = accumulate(name.split("/"), "{}/{}".format)
+    for number, record in enumerate(log_records(settings, target, [in_json(path) for path in ("", *above)])):
         if record.get("agent") == wanted and record.get("operation") in _CHANGING and _touches(record, name):
             identity = str(record.get("id", number))
             if record.get("outcome") in _UNCHANGED and record.get("error") != "partial_operation":
@@ -219,15 +223,19 @@ def _digest(settings: Settings, target: str | None, content: Path) -> str:
         return digest_of(hashlib.file_digest(file, "sha256").hexdigest())
 
 
-def log_records(settings: Settings, target: str | None = None) -> Iterator[Record]:
-    """All records, in the order of the log.
+def log_records(
+    settings: Settings, target: str | None = None, texts: Sequence[bytes] = (), *, newest_first: bool = False
+) -> Iterator[Record]:
+    """All records, or at least those with one of the ``texts`` (see `has_none_of`).
 
-    Lines that are not records are skipped, and edited records are marked; both are counted on stderr. Keyed records
+    They are in the order of the log, or from its end. Lines that are not records are skipped, and edited records are marked; both are counted on stderr. Keyed records
     are not checked: that needs the key, which only verify has.
     """
     others = edited = 0
     with _existing_log(settings, target) as location:
-        for line in lines_of(location):
+        for line in lines_of(location, newest_first=newest_first):
+            if texts and has_none_of(line, texts):
+                continue
             if (found := parsed(line)) is None:
                 others += bool(line)
             elif found.is_as_written:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from agent_memory import AgentMemoryFileNotFoundError, AgentMemoryService, OperationDenied
+from agent_memory import AgentMemory, AgentMemoryFileNotFoundError, AgentMemoryService, OperationDenied
 from agent_memory.plugins.audit import AuditPlugin
 from agent_memory.plugins.readonly import ReadOnlyPlugin
 from tests.cli.commands import rows
@@ -231,3 +231,22 @@ def test_a_damaged_log_can_still_be_shown(run: Run, log: Path, old: str, new: st
         assert result.exit_code == (3 if command[0] == "blame" and not result.stdout else 0), result.output
         assert "see audit verify" in result.stderr
         assert "\x1b" not in result.stdout
+
+
+def test_the_last_records_are_read_from_the_end_of_the_log(run: Run, log: Path) -> None:
+    whole = rows(run("audit", "show", "--log", str(log)))
+    for last in (1, 2, len(whole), len(whole) + 1):
+        assert rows(run("audit", "show", "--log", str(log), "-n", str(last))) == whole[-last:]
+    of_bob = rows(run("audit", "show", "--log", str(log), "--agent", "bob"))
+    assert rows(run("audit", "show", "--log", str(log), "--agent", "bob", "-n", "2")) == of_bob[-2:]
+
+
+def test_the_last_records_of_several_segments_are_in_the_order_of_the_log(run: Run, tmp_path: Path) -> None:
+    target = tmp_path / "log.jsonl"
+    with AgentMemory.open("memory://", plugins=[AuditPlugin(target, max_segment_bytes=10_000)]) as memory:
+        for number in range(40):
+            memory.write(f"{number}.md", "x")
+    assert len(list(tmp_path.glob("log*.jsonl"))) > 1
+    shown = rows(run("audit", "show", "--log", str(target)))
+    assert len(shown) == 40
+    assert rows(run("audit", "show", "--log", str(target), "-n", "30")) == shown[-30:]

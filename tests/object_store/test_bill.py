@@ -125,7 +125,8 @@ CALLS: dict[str, Callable[[AgentMemory], object]] = {
 }
 """A call of each operation on a tree with the files ``a.md`` to ``e.md``."""
 BY_HAND = {
-    "a call with an idempotency key", "append", "`delete_tree`", "`once(key).result()`", "`forget` of a file", "`import`",
+    "a call with an idempotency key", "append", "`delete_tree`", "`once(key).result()`", "`forget` of a file",
+    "`import`",
     "`transfer` to this store", "once a minute in a process that changes files", "once per open backend",
     "once per process and directory written into", "the tail of a history",
     "write on an etag", "write on `PRESENT`",
@@ -217,9 +218,9 @@ def test_the_calls_that_frameworks_need_cost_the_documented_requests(
     assert cost(lambda: memory.tail("a.md", 10)) == {"GET": 1}
     if engine == "s3fs":  # obstore refuses
         assert cost(lambda: memory.edit("b.md", lambda _: None)) == {"GET": 1, "DELETE": 1}
-        listed = memory.list("d")[0].etag
-        assert listed is not None
-        assert cost(lambda: memory.delete("d/c.md", when=listed)) == {"DELETE": 1}
+        below = memory.list("d")[0].etag
+        assert below is not None
+        assert cost(lambda: memory.delete("d/c.md", when=below)) == {"DELETE": 1}
 
 
 @trusted

@@ -17,8 +17,8 @@ from agent_memory import (
 )
 from agent_memory.backend import Key
 from agent_memory.core.versions.archive import Archive
-from agent_memory.core.versions.reader import ListedRecord
 from agent_memory.core.versions.origin import Origin
+from agent_memory.core.versions.reader import ListedRecord
 from agent_memory.core.versions.record import LAST_BYTES, Record, records_of
 from agent_memory.core.versions.retention import expired
 from agent_memory.runtime.run import step
