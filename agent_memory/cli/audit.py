@@ -228,8 +228,8 @@ def log_records(
 ) -> Iterator[Record]:
     """All records, or at least those with one of the ``texts`` (see `has_none_of`).
 
-    They are in the order of the log, or from its end. Lines that are not records are skipped, and edited records are marked; both are counted on stderr. Keyed records
-    are not checked: that needs the key, which only verify has.
+    They are in the order of the log, or from its end. Lines that are not records are skipped, and edited records are
+    marked; both are counted on stderr. Keyed records are not checked: that needs the key, which only verify has.
     """
     others = edited = 0
     with _existing_log(settings, target) as location:

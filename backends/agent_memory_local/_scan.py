@@ -19,6 +19,8 @@ from agent_memory_local._locks import close
 from agent_memory_local._spelling import from_disk, on_disk
 from agent_memory_local._walk import Walker, subdirectory
 
+_SMALL = 4096
+"""The most bytes of a directory that is searched for temporary files after each deletion: about a hundred names."""
 _IN_USE = {
     errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EBUSY,
 }  # fmt: skip
@@ -134,12 +136,20 @@ def remove_empty(walker: Walker, segments: Sequence[str], key: Key) -> None:
         except (AgentMemoryError, OSError):
             return  # the caller's operation has succeeded anyway
         try:
-            if not remove_if_empty(parent, on_disk(segments[depth])):
+            if not _removed_if_small(parent, on_disk(segments[depth])):
                 return
         except OSError:
             return  # the directory stays: it is not listed and blocks no name
         finally:
             close(parent)
+
+
+def _removed_if_small(parent: int, name: str) -> bool:
+    """As `remove_if_empty`, but a large directory is not searched for temporary files: it has other files."""
+    if _removed(parent, name):
+        return True
+    size = os.stat(name, dir_fd=parent, follow_symlinks=False).st_size
+    return size <= _SMALL and remove_if_empty(parent, name)
 
 
 def remove_if_empty(parent: int, name: str, depth: int = MAX_SEGMENTS) -> bool:
