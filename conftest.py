@@ -89,6 +89,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--faults-page", metavar="FILE", help="write what the run of tests/faults found to a page")
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-timeout reads it
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    if config.getoption("--long") and config.getoption("timeout", None) is None:
+        config.option.timeout = 3600
+
+
 @pytest.hookimpl(trylast=True)  # after the terminal's reporter
 def pytest_configure(config: pytest.Config) -> None:
     global _is_fast, _stderr

@@ -243,7 +243,9 @@ def test_the_last_records_are_read_from_the_end_of_the_log(run: Run, log: Path) 
 
 def test_the_last_records_of_several_segments_are_in_the_order_of_the_log(run: Run, tmp_path: Path) -> None:
     target = tmp_path / "log.jsonl"
-    with AgentMemory.open("memory://", plugins=[AuditPlugin(target, required=True, max_segment_bytes=10_000)]) as memory:
+    with AgentMemory.open(
+        "memory://", plugins=[AuditPlugin(target, required=True, max_segment_bytes=10_000)]
+    ) as memory:
         for number in range(40):
             memory.write(f"{number}.md", "x")
     assert len(list(tmp_path.glob("log*.jsonl"))) > 1

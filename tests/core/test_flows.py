@@ -14,11 +14,11 @@ from agent_memory import (
     InvalidContentError,
     ReadError,
 )
-from agent_memory.backend import PRESENT
+from agent_memory.backend import ANY, PRESENT
 from agent_memory.backend._deadline import deadline_scope
 from agent_memory.backend.helpers import Deadline
 from agent_memory.core import flows
-from agent_memory.core.precondition import SHA256
+from agent_memory.core.precondition import SHA256, WriteCondition
 from agent_memory.key import Key
 from agent_memory_memory import MemoryBackend
 from tests.core.stepping import KEY, Contended, SteppedStore
@@ -63,6 +63,19 @@ def test_an_append_to_a_directory_ends_and_says_so() -> None:
     store.write(KEY, b"a file below")
     with pytest.raises(FileAlreadyExistsError):
         store.run(flows.append, Key.tree().join("d"), b"mine")
+
+
+@pytest.mark.parametrize(
+    ("when", "before"),
+    [(ANY, None), (PRESENT, None), (SHA256(flows.sha256(b"old")), flows.sha256(b"old"))],
+    ids=["any", "present", "digest"],
+)
+def test_a_write_tells_the_digest_of_the_old_content_if_it_is_known(when: WriteCondition, before: str | None) -> None:
+    store = SteppedStore(Contended(races=0))
+    store.write(KEY, b"old")
+    effect = store.run(flows.write, KEY, b"new", when)
+    assert (effect.size, effect.sha256, effect.before_sha256) == (3, flows.sha256(b"new"), before)
+    assert effect.etag == store.read(KEY).etag
 
 
 def test_an_append_on_an_expected_content_is_tried_once() -> None:

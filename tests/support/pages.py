@@ -13,15 +13,19 @@ Other blocks are not run.
 
 from __future__ import annotations
 
+import importlib
 import io
 import os
 import re
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
+
+import pytest
 
 from tests.support import sizes
 from tests.support.shell import output_of
@@ -33,6 +37,7 @@ _TIME = re.compile(r"\b20\d\d-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|
 _USER = "ann"  # the actor of the sessions
 _OTHERS = ("AGENT_MEMORY_", "PYTEST", "PY_COLORS", "FORCE_COLOR")  # variables that change what a session prints
 _END = "--- the end of a command: "
+_PROGRAMS = tempfile.TemporaryDirectory()
 
 
 class Block(NamedTuple):
@@ -107,10 +112,20 @@ def _is_program(block: Block) -> bool:
 
 
 def _executed(block: Block, page: Path) -> str:
+    """What a program prints; it is imported as a module, so that a failing assert shows its values."""
+    name = f"example_{re.sub('[^a-z0-9]', '_', page.stem.lower())}_{block.line}"
+    # The line numbers of a traceback are those of the page.
+    Path(_PROGRAMS.name, f"{name}.py").write_text("\n" * block.line + block.code)
+    pytest.register_assert_rewrite(name)
     printed = io.StringIO()
-    with redirect_stdout(printed):
-        # The line numbers of a traceback are those of the page.
-        exec(compile("\n" * block.line + block.code, page.name, "exec"), {"__name__": "example"})
+    sys.path.insert(0, _PROGRAMS.name)
+    importlib.invalidate_caches()
+    try:
+        with redirect_stdout(printed):
+            importlib.import_module(name)
+    finally:
+        sys.path.remove(_PROGRAMS.name)
+        sys.modules.pop(name, None)
     return printed.getvalue()
 
 
