@@ -18,6 +18,7 @@ from agent_memory.cli.conversation import conversation
 from agent_memory.cli.demo import demo
 from agent_memory.cli.doctor import doctor
 from agent_memory.cli.output import Exit, report
+from agent_memory.cli.prove import prove
 from agent_memory.cli.settings import Command, Settings, SuggestingGroup, failures_shown, global_options, log_to
 from agent_memory.cli.transfer import transfer
 from agent_memory.errors import DISTRIBUTION
@@ -150,7 +151,7 @@ def app(ctx: click.Context) -> None:
 for _command in (
     reading.read, files.write, files.append, files.create, files.edit, reading.ls, reading.tree, files.rm, files.mv,
     files.cp, reading.agents, reading.search, conversation, versions.versions, versions.diff, versions.restore,
-    versions.undo, erasing.redact, versions.prune, importing.import_, importing.export, transfer, doctor, audit,
+    versions.undo, erasing.redact, versions.prune, importing.import_, importing.export, transfer, doctor, prove, audit,
     erasing.forget, setting_up.plugins, setting_up.s3_policy, mcp.mcp, mcp.connect, setting_up.new, demo,
 ):  # fmt: skip
     app.add_command(_command)

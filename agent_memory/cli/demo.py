@@ -29,9 +29,9 @@ from agent_memory.key import RULES, Key
 from agent_memory.memory import AgentMemory
 
 _AGENT: Final = "demo"
-_JOURNAL: Final = "session/journal.md"
+JOURNAL: Final = "session/journal.md"
 _LINK: Final = "session/link"
-_LINES: Final = {n: [f"- process {n}, line {number}" for number in range(1, 26)] for n in range(1, 5)}
+LINES: Final = {n: [f"- process {n}, line {number}" for number in range(1, 26)] for n in range(1, 5)}
 _start: Barrier
 
 
@@ -48,13 +48,13 @@ def demo(settings: Settings) -> None:
     settings = replace(settings, chosen_agent=_AGENT, actor=settings.actor or "demo")
     begun = datetime.now(UTC)
     with settings.memory(Access.MAKE) as memory:
-        memory.write(_JOURNAL, "# Journal\n")
-        _append_at_once(replace(settings, in_services=[]))  # each process has services of its own
-        found = Counter(memory.read(_JOURNAL).splitlines())
+        memory.write(JOURNAL, "# Journal\n")
+        append_at_once(replace(settings, in_services=[]))  # each process has services of its own
+        found = Counter(memory.read(JOURNAL).splitlines())
         escapes = _escapes(memory, local_root(settings.url))
     log = [] if settings.no_audit else [each for each in log_records(settings) if each.get("agent") == _AGENT]
     log = [each for each in log if "path" in each and time_of(each) >= begun]
-    expected = [line for lines in _LINES.values() for line in lines]
+    expected = [line for lines in LINES.values() for line in lines]
     present = sum(found[line] == 1 for line in expected)
     held = present == len(expected) and None not in escapes.values()
     if settings.json:
@@ -66,13 +66,13 @@ def demo(settings: Settings) -> None:
     click.get_current_context().exit(Exit.OK if held else Exit.FAILED)
 
 
-def _append_at_once(settings: Settings) -> None:
-    """Append from several processes, which start together when all are ready, and which ignore an interrupt."""
+def append_at_once(settings: Settings) -> None:
+    """Append `LINES` to `JOURNAL`, each process its own; all start when all are ready, and ignore an interrupt."""
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(len(_LINES), context, _share, (context.Barrier(len(_LINES)),)) as pool:
+    with ProcessPoolExecutor(len(LINES), context, _share, (context.Barrier(len(LINES)),)) as pool:
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # the processes inherit this
         try:
-            faults = pool.map(_append, [settings] * len(_LINES), _LINES)
+            faults = pool.map(_append, [settings] * len(LINES), LINES)
         finally:
             signal.signal(signal.SIGINT, before)
         for fault in sorted({*faults} - {""}, key="BrokenBarrierError".__eq__):  # that one is never the cause
@@ -90,8 +90,8 @@ def _append(settings: Settings, process: int) -> str:
     try:
         with replace(settings, actor=f"process-{process}").memory(Access.CHANGE) as memory:
             _start.wait(60)
-            for line in _LINES[process]:
-                memory.append(_JOURNAL, line + "\n")
+            for line in LINES[process]:
+                memory.append(JOURNAL, line + "\n")
     except Exception as error:  # noqa: BLE001 - the parent reports it
         _start.abort()  # the others wait no longer
         return str(error) or type(error).__name__
@@ -121,7 +121,7 @@ def _refusal(attempt: Callable[[], object]) -> str | None:
 
 
 def _show(lines: str, escapes: dict[str, str | None], log: list[Record], *, held: bool) -> None:
-    click.secho(f"{len(_LINES)} processes append {len(_LINES[1])} lines each to one file, at once", fg="cyan")
+    click.secho(f"{len(LINES)} processes append {len(LINES[1])} lines each to one file, at once", fg="cyan")
     click.echo(f"  {lines}")
     click.secho("An agent tries to leave its tree", fg="cyan")
     for what, rule in escapes.items():
@@ -145,5 +145,5 @@ def _show_commands(settings: Settings) -> None:
     found = shutil.which("agent-memory") == sys.argv[0]
     program = "agent-memory" if found else f"{shlex.quote(sys.executable)} -m agent_memory"
     options = "" if settings.chosen_url is None else f" --url {shlex.quote(settings.url)}"
-    for command in (f"read {_JOURNAL}", "audit show", "audit verify"):
+    for command in (f"read {JOURNAL}", "audit show", "audit verify"):
         click.echo(f"  {program}{options} --agent {_AGENT} {command}")

@@ -159,12 +159,13 @@ class Directories:
         """Ask the storage at once about all that is not known of the directories above a key."""
         parents = _parents(key)
         unknown = [parent for parent in parents[1:] if (parent.base, parent.path) not in self._known]
-        *_, found = await gather_or_cancel([*map(self._refuse_file, unknown), self._subdirectories(parents[-1])])
+        checks = [self._refuse_file(parent, key) for parent in unknown]
+        *_, found = await gather_or_cancel([*checks, self._subdirectories(parents[-1])])
         return self._known.add_children((parents[-1].base, parents[-1].path), found)
 
-    async def _refuse_file(self, parent: Key) -> Collection[str]:
+    async def _refuse_file(self, parent: Key, key: Key) -> Collection[str]:
         if await self._bucket.is_file(parent):
-            raise taken_name(parent, "file_above")
+            raise taken_name(key, "file_above")
         return ()
 
     async def free(self, key: Key) -> bool:

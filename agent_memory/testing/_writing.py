@@ -147,7 +147,7 @@ class WritingContract(ContractBase):
         store.write("dir/file", b"3")
         with pytest.raises(FileAlreadyExistsError) as taken:
             store.write(name, b"x", when)
-        assert taken.value.taken_by == taken_by
+        assert (taken.value.path, taken.value.taken_by) == (name, taken_by)
         assert store.names() == ("dir/file", "dir/sub/file", "file")
         assert [store.holds(name) for name in store.names()] == [b"3", b"2", b"1"]
 

@@ -24,7 +24,7 @@ from tests.support import forked, sizes
 SCRIPT = str(Path(sysconfig.get_path("scripts"), "agent-memory"))
 Spawn = Callable[..., subprocess.CompletedProcess[bytes]]
 PROCESSES = 4 if sizes.is_long else 1
-WITH_ONE_PROCESS = "from agent_memory.cli import demo, main; demo._LINES = {1: demo._LINES[1]}; main()"
+WITH_ONE_PROCESS = "from agent_memory.cli import demo, main; demo.LINES = {1: demo.LINES[1]}; main()"
 COMMAND = [SCRIPT] if sizes.is_long else [sys.executable, "-c", WITH_ONE_PROCESS]
 
 
