@@ -15,17 +15,17 @@ weights: Callable[[Path], dict[str, int]] = _SCRIPT["weights"]
 
 # Raise this on purpose: the greatest number of each, and the reason for more in the commit.
 BOUNDS = {
-    "code lines": 28_900,
+    "code lines": 29_300,
     "names of AgentMemory": 31,
     "parameters of AgentMemory": 62,
     "names of the room versions": 22,
     "exports of agent_memory": 48,
     "exports of agent_memory.backend": 31,
     "hooks": 7,
-    "commands": 36,
-    "modules": 240,
+    "commands": 37,
+    "modules": 242,
     "modules with one importer": 61,
-    "words of docs": 58_000,
+    "words of docs": 59_500,
 }
 
 PRODUCT = {

@@ -46,6 +46,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "mv": ("plan.md", "moved.md"),
     "new": ("plugin", "quota", "--directory", "folder"),
     "plugins": (),
+    "prove": ("--url", "memory://"),
     "prune": (),
     "read": ("plan.md",),
     "redact": ("kept.md", FIRST, "--reason", "a key", "--yes"),

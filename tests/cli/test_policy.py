@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -140,3 +141,9 @@ def test_an_invalid_agent_id_is_refused(run: Run, agent: str) -> None:
         result = run("--url", URL if command == "s3-policy" else "memory://x", "--agent", agent, command, "--json")
         assert (result.exit_code, result.stdout) == (5, "")
         assert json.loads(result.stderr)["error"]["rule"] == "agent-id"
+
+
+@pytest.mark.parametrize("name", ["aws.json", "minio.json"])
+def test_the_policies_of_the_examples_are_what_the_command_prints(run: Run, name: str) -> None:
+    file = Path(__file__).parents[2] / "examples" / "policies" / name
+    assert run("s3-policy", "--url", "s3://my-bucket/memory").stdout == file.read_text()
