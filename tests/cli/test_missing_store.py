@@ -25,6 +25,7 @@ MAY_BE_THE_FIRST = {
     "mcp",
     "new",
     "plugins",
+    "prove",
     "s3-policy",
     "write",
 }
