@@ -7,11 +7,10 @@ import logging
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
-
-from fsspec.registry import available_protocols
 
 from agent_memory.backend import AnyBackend, Backend, BlockingBackend
 from agent_memory.core.hooks import Hooks
@@ -84,21 +83,27 @@ def _as_url(root: str | os.PathLike[str]) -> str:
 
 def _refuse_half_url(text: str) -> None:
     """Raise `ValueError` for a URL with a mistyped ``://``, which would open a directory of this host."""
-    found = _HALF_URL.match(text)
-    if found and found[1].lower() in (installed_backends() if found[2] == "//" else available_protocols()):
+    if (found := _HALF_URL.match(text)) is None:
+        return
+    from fsspec.registry import available_protocols  # here, because fsspec takes long to import
+
+    if found[1].lower() in (installed_backends() if found[2] == "//" else available_protocols()):
         raise ValueError(f"the root begins like a URL: {found[1]}://; for a directory of this name, write ./{found[0]}")
 
 
 def _factory(scheme: str, engine: object, hooks: Hooks | None) -> BackendFactory:
-    found = dict(installed_backends())
+    name = scheme.lower() if engine is None else f"{scheme.lower()}+{engine}"
+    found = dict(_named_alike(scheme.lower() if engine is None else str(engine)))
+    if name not in found:
+        found = dict(installed_backends())
     if hooks is not None:
-        hooks.register_backends(_registrar(found))
+        hooks.register_backends(_registrar(found, taken={point.name: None for point in _entry_points()}))
     if engine is not None:
         return _of_engine(scheme.lower(), engine, found)
     fallback = None if scheme.lower() in _DISK else found.get(FALLBACK)
     if factory := found.get(scheme.lower()) or fallback:
         return factory
-    if reason := _broken.get("local") if scheme.lower() in _DISK else None:
+    if reason := _broken.get("file") if scheme.lower() in _DISK else None:
         raise BackendNotAvailableError(f"the backend for {scheme}:// does not load here: {reason}")
     raise BackendNotAvailableError(f"no backend is installed for {scheme}://; installed: {', '.join(sorted(found))}")
 
@@ -116,10 +121,28 @@ def _engines(scheme: str, found: Mapping[str, BackendFactory]) -> list[str]:
 
 
 @cache
+def _named_alike(name: str) -> Mapping[str, BackendFactory]:
+    """The backends of the one entry point that has the name of a scheme or engine; none if it is not one, or is broken.
+
+    So a store on disk does not load the packages of all other stores.
+    """
+    points = [point for point in _entry_points() if point.name == name]
+    found: dict[str, BackendFactory] = {}
+    if len(points) == 1:
+        with suppress(Exception, SystemExit):  # `installed_backends` reports it
+            _load(points[0], found)
+    return found
+
+
+def _entry_points() -> list[importlib.metadata.EntryPoint]:
+    return sorted(importlib.metadata.entry_points(group=GROUP), key=lambda point: point.name)
+
+
+@cache
 def installed_backends() -> Mapping[str, BackendFactory]:
     """The backend factories of all installed packages, by scheme; a broken package is logged and left out."""
     found: dict[str, BackendFactory] = {}
-    for point in sorted(importlib.metadata.entry_points(group=GROUP), key=lambda point: point.name):
+    for point in _entry_points():
         try:
             _load(point, found)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a broken package may fail in any way

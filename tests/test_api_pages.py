@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 
 from agent_memory.cli.app import app
+from tests.cli.commands import commands_of
 from tests.support.loops import looped
 
 ROOT = Path(__file__).parents[1]
@@ -146,7 +147,7 @@ def test_every_entry_of_an_integration_names_something_that_it_exports(module: s
 def _commands(command: click.Command, *words: str) -> Iterator[tuple[str, click.Command]]:
     yield " ".join(words), command
     if isinstance(command, click.Group):
-        for name, below in command.commands.items():
+        for name, below in commands_of(command).items():
             yield from _commands(below, *words, name)
 
 

@@ -8,20 +8,32 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any, NoReturn
 
 import click
 
-from agent_memory.cli import erasing, files, importing, mcp, reading, setting_up, versions
-from agent_memory.cli.audit import audit
-from agent_memory.cli.conversation import conversation
-from agent_memory.cli.demo import demo
-from agent_memory.cli.doctor import doctor
 from agent_memory.cli.output import Exit, report
-from agent_memory.cli.prove import prove
 from agent_memory.cli.settings import Command, Settings, SuggestingGroup, failures_shown, global_options, log_to
-from agent_memory.cli.transfer import transfer
 from agent_memory.errors import DISTRIBUTION
+
+_MODULES = {
+    "audit": "audit",
+    "conversation": "conversation",
+    "demo": "demo",
+    "doctor": "doctor",
+    "erasing": "forget redact",
+    "files": "append cp create edit mv rm write",
+    "importing": "export import",
+    "mcp": "connect mcp",
+    "prove": "prove",
+    "reading": "agents ls read search tree",
+    "setting_up": "new plugins s3-policy",
+    "transfer": "transfer",
+    "versions": "diff prune restore undo versions",
+}
+"""The commands of each module; a module is imported only for its own commands, and for the help of all."""
+_PLACES = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 _HELP = """Storage for the memory of AI agents: small text files on local disk, in memory and on S3.
 
@@ -42,6 +54,17 @@ class App(SuggestingGroup):
     """The group of all commands; every command ends with an exit code, never with a traceback."""
 
     command_class = Command
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's
+        """The names of all commands."""
+        return sorted(_PLACES)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command; None if there is none with this name."""
+        if cmd_name in _PLACES and cmd_name not in self.commands:
+            found = vars(import_module(f"agent_memory.cli.{_PLACES[cmd_name]}")).values()
+            self.add_command(next(each for each in found if isinstance(each, click.Command) and each.name == cmd_name))
+        return super().get_command(ctx, cmd_name)
 
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any) -> NoReturn:  # type: ignore[override]  # always in standalone mode
         """Run a command line (by default the process's) and exit."""
@@ -83,7 +106,7 @@ class App(SuggestingGroup):
 
     def _code(self, args: list[str], prog_name: str, extra: dict[str, Any], as_json: bool) -> int:
         settings = Settings()
-        if sys.stdout is None and next((arg for arg in args if arg in self.commands), None) != "mcp":  # it has a check
+        if sys.stdout is None and next((arg for arg in args if arg in _PLACES), None) != "mcp":  # it has a check
             text = "stdout is closed, so nothing was done: redirect it, for example to /dev/null"
             return report(click.ClickException(text), as_json)
         _print_any_name()
@@ -146,12 +169,3 @@ def app(ctx: click.Context) -> None:
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
         ctx.exit(Exit.USAGE)
-
-
-for _command in (
-    reading.read, files.write, files.append, files.create, files.edit, reading.ls, reading.tree, files.rm, files.mv,
-    files.cp, reading.agents, reading.search, conversation, versions.versions, versions.diff, versions.restore,
-    versions.undo, erasing.redact, versions.prune, importing.import_, importing.export, transfer, doctor, prove, audit,
-    erasing.forget, setting_up.plugins, setting_up.s3_policy, mcp.mcp, mcp.connect, setting_up.new, demo,
-):  # fmt: skip
-    app.add_command(_command)

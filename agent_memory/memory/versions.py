@@ -6,10 +6,8 @@ import difflib
 import os
 import re
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from agent_memory.audit import LogLocation
-from agent_memory.audit.records import recorded_appends
 from agent_memory.backend import PRESENT
 from agent_memory.core.precondition import SourceCondition, state_of_source
 from agent_memory.core.results import WriteResult
@@ -23,6 +21,10 @@ from agent_memory.errors import AgentMemoryFileNotFoundError
 from agent_memory.runtime.run import Run, step
 from agent_memory.runtime.runners import run_async
 from agent_memory.runtime.threads import in_thread
+
+if TYPE_CHECKING:
+    from agent_memory.audit import LogLocation
+    from agent_memory.core.versions.undo import RecordedAppends
 
 T = TypeVar("T")
 VersionId: TypeAlias = str
@@ -144,7 +146,7 @@ class FileVersions:
             ValueError: nothing is selected, or ``since`` is not a finite number.
         """
         selection = checked_selection(actor, tool_call_id, since)
-        appends = None if audit is None else recorded_appends(audit, self._tree.agent)
+        appends = None if audit is None else _recorded_appends(audit, self._tree.agent)
         return step(undo(self._tree, self._run, selection, appends, dry_run))
 
     def redact(self, path: str, version: FileVersion | VersionId, *, reason: str) -> RedactResult:
@@ -241,7 +243,7 @@ class AsyncFileVersions:
         """See `FileVersions.undo`."""
         selection = checked_selection(actor, tool_call_id, since)
         agent = self._tree.agent
-        appends = None if audit is None else await in_thread(lambda: recorded_appends(audit, agent))
+        appends = None if audit is None else await in_thread(lambda: _recorded_appends(audit, agent))
         return await self._do(lambda run: undo(self._tree, run, selection, appends, dry_run))
 
     async def redact(self, path: str, version: FileVersion | VersionId, *, reason: str) -> RedactResult:
@@ -262,6 +264,13 @@ class AsyncFileVersions:
 
     def _do(self, start: Callable[[Run], Coroutine[Any, Any, T]]) -> Awaitable[T]:
         return run_async(self._tree.backend, start)
+
+
+def _recorded_appends(audit: str | os.PathLike[str] | LogLocation, agent: str | None) -> RecordedAppends:
+    """See `agent_memory.audit.records.recorded_appends`."""
+    from agent_memory.audit.records import recorded_appends  # here, because most programs need no audit log
+
+    return recorded_appends(audit, agent)
 
 
 def version_id(version: FileVersion | VersionId) -> VersionId:

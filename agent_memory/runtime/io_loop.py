@@ -9,8 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, Final, ParamSpec, TypeVar
 
-import fsspec.asyn
-
 from agent_memory.backend import Backend
 from agent_memory.backend.helpers import deadline_or_default
 from agent_memory.errors import UnsupportedOperationError
@@ -85,6 +83,8 @@ _thread_locks: Final = KeyedThreadLocks()
 
 def io_loop() -> asyncio.AbstractEventLoop:
     """Return fsspec's event loop, which runs in its own thread."""
+    import fsspec.asyn  # here, because it takes long to import, and a store on disk does not need it
+
     loop: asyncio.AbstractEventLoop = fsspec.asyn.get_loop()
     return loop
 

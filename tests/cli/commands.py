@@ -65,8 +65,15 @@ MOMENT = re.compile(
 )
 
 
+def commands_of(group: click.Group) -> dict[str, click.Command]:
+    """The commands of a group, by name; those of the program are imported when they are looked up."""
+    context = click.Context(group)
+    found = {name: group.get_command(context, name) for name in group.list_commands(context)}
+    return {name: command for name, command in found.items() if command}
+
+
 def commands(group: click.Group, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    for name, command in group.commands.items():
+    for name, command in commands_of(group).items():
         if isinstance(command, click.Group):
             yield from commands(command, (*above, name))
         else:

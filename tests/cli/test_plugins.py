@@ -29,7 +29,7 @@ def test_installed_plugins_are_listed_with_their_hooks(run: Run) -> None:
     assert next(iter(found)) == "logging"
     assert {name for name, row in found.items() if row["enabled"]} == {
         "logging",
-        "local",
+        "file",
         "memory",
         "obstore",
         "s3",

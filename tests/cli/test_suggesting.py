@@ -14,7 +14,7 @@ from click.testing import Result
 from agent_memory import AgentMemoryService
 from agent_memory.cli.app import app
 from agent_memory.cli.settings import READING, near_command
-from tests.cli.commands import commands
+from tests.cli.commands import commands, commands_of
 from tests.cli.test_auditing import CHANGING
 from tests.cli.test_mistyped import contents
 
@@ -38,7 +38,7 @@ def typos(word: str) -> Iterator[str]:
 
 def groups() -> Iterator[tuple[click.Group, tuple[str, ...]]]:
     yield app, ()
-    for name, command in app.commands.items():
+    for name, command in commands_of(app).items():
         if isinstance(command, click.Group):
             yield command, (name,)
 
@@ -53,15 +53,15 @@ def test_each_command_is_known_as_reading_or_changing() -> None:
 def test_no_typo_of_a_reading_command_suggests_a_changing_one() -> None:
     tried = 0
     for group, above in groups():
-        for name in group.commands:
+        for name in commands_of(group):
             if " ".join([*above, name]) in READING:
-                for typo in {*typos(name)} - group.commands.keys():
-                    near = near_command(typo, group.commands, above)
+                for typo in {*typos(name)} - commands_of(group).keys():
+                    near = near_command(typo, commands_of(group), above)
                     assert near is None or " ".join([*above, near]) in READING, (typo, near)
                     tried += 1
     assert tried > 1000
     for word in OTHERS:
-        assert near_command(word, app.commands) in {None, *READING}, word
+        assert near_command(word, commands_of(app)) in {None, *READING}, word
 
 
 @pytest.mark.parametrize(
