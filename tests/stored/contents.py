@@ -1,7 +1,7 @@
 """What the stores of earlier releases contain, which are kept as bytes beside this module.
 
-A file ``RELEASE-disk.json`` or ``RELEASE-s3.json`` has each stored file: its name, its bytes in base64, and its origin or
-its metadata. `python -m tests.stored.make` writes them, once for each release.
+A file ``RELEASE-disk.json`` or ``RELEASE-s3.json`` has each stored file: its name, its bytes in base64, and its
+origin or its metadata. `python -m tests.stored.make` writes them, once for each release.
 """
 
 from __future__ import annotations
