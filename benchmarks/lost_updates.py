@@ -4,6 +4,7 @@
     python benchmarks/lost_updates.py --s3              also on S3, on a local server that this command starts
     python benchmarks/lost_updates.py --s3 s3://BUCKET  also in a bucket of yours, which keeps the objects
     python benchmarks/lost_updates.py --frameworks      also the own stores of agent frameworks and our adapters
+    python benchmarks/lost_updates.py --svg FILE        also draw a bar chart of the subjects that README.md shows
 
 Four processes add 25 lines each to one file, all at once: a barrier lets them begin together. Each line is one call,
 and each process opens its store once, before the barrier. This program repeats no call; the two rows that retry after a
@@ -39,6 +40,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from _lost_update_chart import chart, span
 from _lost_update_stores import s3_client
 from _lost_update_subjects import ADAPTERS, FRAMEWORKS, LOCAL, S3, SUBJECTS, Subject
 
@@ -131,24 +133,23 @@ def one_round(subject: Subject, place: str, writers: int = WRITERS, lines: int =
         return counted(all_lines, refused, store.lines(), max(shared.ended) - min(shared.began))
 
 
-def span(values: Sequence[float], form: str = "d") -> str:
-    """The least and the most of the rounds, or one number if they are equal."""
-    least, most = format(min(values), form), format(max(values), form)
-    return least if least == most else f"{least}\N{EN DASH}{most}"
-
-
-def row(subject: Subject, place: Callable[[], str], rounds: int) -> str:
-    """Measure a subject, and return its row."""
+def measured(subject: Subject, place: Callable[[], str], rounds: int) -> list[Count] | str:
+    """The counts of the rounds, or why there are none."""
     if missing := subject.missing:
-        return f"| {subject.name} | not installed: `pip install {' '.join(missing)}` | | | | |"
+        return f"not installed: `pip install {' '.join(missing)}`"
     try:
         if one_round(subject, place(), writers=1).kept < LINES:
             raise UnmeasuredError("one process alone does not keep its lines")
-        counts = [one_round(subject, place()) for _ in range(rounds)]
+        return [one_round(subject, place()) for _ in range(rounds)]
     except Exception as error:  # noqa: BLE001 - a library may not fit its dependencies
-        reason = error if isinstance(error, UnmeasuredError) else type(error).__name__
-        return f"| {subject.name} | {subject.version} | not measured: {reason} | | | |"
-    kept, refused, lost, other, seconds = zip(*counts, strict=True)
+        return f"not measured: {error if isinstance(error, UnmeasuredError) else type(error).__name__}"
+
+
+def row(subject: Subject, found: list[Count] | str) -> str:
+    """The row of a subject."""
+    if isinstance(found, str):
+        return f"| {subject.name} | {'' if subject.missing else subject.version} | {found} | | | |"
+    kept, refused, lost, other, seconds = zip(*found, strict=True)
     note = f" ({span(other)} other lines)" if any(other) else ""
     return (
         f"| {subject.name} | {subject.version} | {span(kept)}{note} | {span(refused)} | {span(lost)} "
@@ -156,16 +157,35 @@ def row(subject: Subject, place: Callable[[], str], rounds: int) -> str:
     )
 
 
-def table(title: str, subjects: Sequence[Subject], place: Callable[[], str], rounds: int) -> None:
-    """Measure the subjects, and print each row when it is measured."""
+def table(title: str, subjects: Sequence[Subject], place: Callable[[], str], rounds: int) -> dict[str, list[Count]]:
+    """Measure the subjects, print each row when it is measured, and return the counts by the subjects' names."""
     print(f"\n{title}\n")
     print(f"| subject | version | kept of {WRITERS * LINES} | refused with an error | silently lost | seconds |")
     print("|---|---|---|---|---|---|", flush=True)
+    counts = {}
     for subject in subjects:
-        print(row(subject, place, rounds), flush=True)
+        found = measured(subject, place, rounds)
+        print(row(subject, found), flush=True)
+        if not isinstance(found, str):
+            counts[subject.name] = found
     print("\nThe call for each line:\n")
     for subject in subjects:
         print(f"- {subject.name}: {subject.calls}")
+    return counts
+
+
+def draw(file: Path, counts: dict[str, list[Count]], rounds: int) -> None:
+    """Draw the chart of the counts."""
+    drawn = chart(
+        counts,
+        WRITERS * LINES,
+        [
+            f"{WRITERS} processes add {LINES} lines each to one file.",
+            f"Solid: the least of {rounds} rounds; pale: the most.",
+            "Where nothing was refused, missing lines were lost silently.",
+        ],
+    )
+    file.write_text(drawn, encoding="utf-8")
 
 
 @contextlib.contextmanager
@@ -221,6 +241,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--frameworks", action="store_true", help="also the stores of agent frameworks")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"of each subject; by default {ROUNDS}")
     parser.add_argument("--only", nargs="+", default=[], metavar="WORD", help="only subjects with a word in their name")
+    parser.add_argument("--svg", type=Path, metavar="FILE", help="also draw a bar chart")
     given = parser.parse_args()
     if given.rounds < 1:
         parser.error("--rounds is at least 1")
@@ -238,16 +259,17 @@ def main() -> None:
     words = ["URL" if word == given.s3 else word for word in sys.argv[1:]]
     head(shlex.join(["python", "benchmarks/lost_updates.py", *words]), given.rounds)
     with local_places() as place:
-        table("On local disk:", chosen(LOCAL, given.only), place, given.rounds)
+        counts = table("On local disk:", chosen(LOCAL, given.only), place, given.rounds)
         if given.frameworks:
-            subjects = chosen(FRAMEWORKS, given.only)
-            table("Stores of agent frameworks on local disk, and our adapters:", subjects, place, given.rounds)
-    if given.s3 is None:
-        return
-    with s3_places(given.s3) as (server, prefix):
-        table(f"On S3 ({server}):", chosen(S3, given.only), prefix, given.rounds)
-        if given.frameworks:
-            table(f"Our adapters on S3 ({server}):", chosen(ADAPTERS, given.only), prefix, given.rounds)
+            title = "Stores of agent frameworks on local disk, and our adapters:"
+            table(title, chosen(FRAMEWORKS, given.only), place, given.rounds)
+    if given.s3 is not None:
+        with s3_places(given.s3) as (server, prefix):
+            counts |= table(f"On S3 ({server}):", chosen(S3, given.only), prefix, given.rounds)
+            if given.frameworks:
+                table(f"Our adapters on S3 ({server}):", chosen(ADAPTERS, given.only), prefix, given.rounds)
+    if given.svg:
+        draw(given.svg, counts, given.rounds)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 - The pages of the root, such as ``CHANGELOG.md``, are added to the pages of ``docs/``.
 - The examples become one page. A link to another file of the repository, also to a decision or to evidence, becomes its
   path, because the repository has no public URL.
+- The header shows the version, and the search weighs pages.
 - Lists, tables and fences are rewritten where Python-Markdown reads them in another way than GitHub.
 - ``llms.txt`` and ``llms-full.txt`` are written beside the site, for language models: https://llmstxt.org.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 import html
 import posixpath
 import re
+import tomllib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 ROOT_PAGES: Final = {
-    "README.md": "readme.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security.md",
@@ -35,6 +36,19 @@ EXCLUDED: Final = ("docs/decisions", "docs/evidence")
 path."""
 EXAMPLES: Final = "examples.md"
 """The page of the examples."""
+SEARCH_BOOSTS: Final = {
+    "api/": 0.1,
+    "changelog.md": 0.1,
+    "contributing.md": 0.1,
+    EXAMPLES: 0.1,
+    "plugins.md": 2,
+    "production.md": 2,
+    "tenants.md": 2,
+    "runbook.md": 2,
+    "costs.md": 2,
+}
+"""How the search weighs pages, by the beginnings of their names: lists of names and changes have every word, so a page
+that explains a word comes before them."""
 _EXAMPLE_LANGUAGES: Final = {".py": "python", ".toml": "toml"}
 
 _FENCE: Final = re.compile(r"^ *(`{3,})([^\n`]*)\n.*?^ *\1 *$", re.MULTILINE | re.DOTALL)
@@ -68,6 +82,13 @@ _texts: Final[dict[str, str]] = {}  # the Markdown of each page, by its name in 
 _navigation: Final[list[Navigation]] = []  # of the present build only
 
 
+def on_config(config: MkDocsConfig) -> None:
+    """Give the header and the footer the version."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    config.extra["release"] = project["version"]
+    config.copyright = f"{config.site_name} {project['version']}, {project['license']}"
+
+
 def on_files(files: Files, *, config: MkDocsConfig, **_: object) -> Files:
     """Add the pages of the root, and the page of the examples."""
     from mkdocs.structure.files import File  # not at the top: tests import this module without MkDocs
@@ -88,6 +109,9 @@ def on_page_markdown(markdown: str, *, page: Page, **_: object) -> str:
     uri = page.file.src_uri
     source = next((name for name, found in ROOT_PAGES.items() if found == uri), f"docs/{uri}")
     _texts[uri] = for_site(markdown, source, uri)
+    for name, boost in SEARCH_BOOSTS.items():
+        if uri.startswith(name):
+            page.meta["search"] = {"boost": boost}
     return _texts[uri]
 
 
@@ -199,7 +223,7 @@ def _page_of(path: str) -> str | None:
     """The name in the site of a file or directory of the repository; None if the site does not have it."""
     if path in ROOT_PAGES:
         return ROOT_PAGES[path]
-    if path == "docs":
+    if path in ("docs", "README.md"):
         return "index.md"
     if not path.startswith("docs/") or path.startswith(EXCLUDED) or not (ROOT / path).exists():
         return None
