@@ -70,7 +70,7 @@ def chart(counts: Mapping[str, Sequence[Kept]], lines: int, footer: Sequence[str
             continue
         kind = "ours" if group.label == OURS else "other"
         parts.append(f'<text class="label{" of-ours" * (kind == "ours")}" x="0" y="{y}">{escape(group.label)}</text>')
-        y += 6
+        y += 8
         for place, rounds in bars:
             parts += _bar(place, rounds, kind, lines, y)
             told.append(f"{group.label}, {place}: {_value(rounds)}")

@@ -113,9 +113,9 @@ def findings(browser: Browser, url: str) -> Iterator[str]:
 def violations(page: Page) -> Iterator[str]:
     """The violations that axe-core finds on an open page."""
     for violation in Axe().run(page, options=RULES).response["violations"]:
-        for node in violation["nodes"]:
-            place, summary = " ".join(map(str, node["target"])), " ".join(node["failureSummary"].split())
-            yield f"{violation['id']} ({violation['impact']}) at {place}: {summary}"
+        first, *more = violation["nodes"]
+        place, summary = " ".join(map(str, first["target"])), " ".join(first["failureSummary"].split())
+        yield f"{violation['id']} ({violation['impact']}) at {place}, and {len(more)} more: {summary}"
 
 
 def cut_code(browser: Browser, url: str) -> Iterator[str]:

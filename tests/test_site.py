@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -17,6 +19,8 @@ from scripts.site_hooks import (
     for_site,
     llms_full_txt,
     llms_txt,
+    on_config,
+    on_page_markdown,
     reference_text,
     with_indented_lists,
 )
@@ -36,6 +40,21 @@ def test_the_site_leaves_out_the_directories_whose_links_become_paths() -> None:
     excluded = re.search(r"^exclude_docs: .*\n((?:  .*\n)+)", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
     assert excluded
     assert tuple(f"docs/{name.rstrip('/')}" for name in excluded[1].split()) == EXCLUDED
+
+
+def test_the_header_and_the_footer_have_the_version_of_the_distribution() -> None:
+    config: Any = SimpleNamespace(site_name="a", extra={})
+    on_config(config)
+    version = config.extra["release"]
+    assert f'\nversion = "{version}"\n' in (ROOT / "pyproject.toml").read_text()
+    assert config.copyright == f"a {version}, Apache-2.0"
+
+
+@pytest.mark.parametrize(("uri", "meta"), [("api/key.md", {"search": {"boost": 0.1}}), ("s3.md", {})])
+def test_the_search_shows_the_reference_after_a_page_that_explains(uri: str, meta: dict[str, object]) -> None:
+    page: Any = SimpleNamespace(file=SimpleNamespace(src_uri=uri), meta={})
+    on_page_markdown("# A\n", page=page)
+    assert page.meta == meta
 
 
 def test_the_page_of_the_examples_has_each_of_them() -> None:
