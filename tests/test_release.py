@@ -241,7 +241,7 @@ def test_each_extra_of_a_user_has_its_modules() -> None:
 def test_the_readme_has_a_sample_with_its_output() -> None:
     program, output = sample_of((ROOT / "README.md").read_text())
     assert program.startswith("from agent_memory import")
-    assert output.startswith("- walk")
+    assert "coffee" in output
     with pytest.raises(ReleaseError, match="has no sample"):
         sample_of("```python\nx\n```\n")
 

@@ -79,9 +79,26 @@ async def serve_http(
         )
         if listening:
             listening(f"http://{names[0]}/mcp")
-        uvicorn_server = uvicorn.Server(config)
+        uvicorn_server = _Server(config)
         with _ended_by_hangup(uvicorn_server):
             await uvicorn_server.serve(sockets=[listener])
+
+
+class _Server(uvicorn.Server):
+    """A server that a second interrupt ends, also while a client keeps its connection open.
+
+    From Python 3.12 on, the event loop waits until all connections are closed, so they are aborted.
+    """
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Handle a signal to end; called in the main thread, between any two steps of the event loop."""
+        super().handle_exit(sig, frame)
+        for server in getattr(self, "servers", ()) if self.force_exit else ():  # there are none before the start
+            server.get_loop().call_soon_threadsafe(self._abort_connections)
+
+    def _abort_connections(self) -> None:
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
 
 
 def _listener(host: str, port: int) -> socket.socket:

@@ -49,7 +49,7 @@ Chooser: TypeAlias = Callable[[str], Fault | None]
 
 _CODES = {"500": "InternalError", "503": "SlowDown", "409": "ConditionalRequestConflict"}
 _SLOW_SECONDS = 0.3
-_CHECKED_BEFORE_SECONDS = 0.1
+_CHECKED_BEFORE_SECONDS = 0.25
 _LENGTH = "content-length"
 _HOP = {"connection", "keep-alive", "transfer-encoding", _LENGTH}
 _CONDITIONS = {"if-match", "if-none-match", "x-amz-copy-source-if-match"}

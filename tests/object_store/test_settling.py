@@ -380,11 +380,48 @@ def test_a_delete_is_done_if_a_repeated_create_arrived_afterwards() -> None:
 
     async def play() -> None:
         etag, in_between = await _repeated_create(scene, one, two)
-        client.answers = then(done, lost_after, in_between, done)
+        client.answers = then(lost_after, in_between, done)
         await one.delete(KEY, etag)
 
     scene.play(play)
     assert scene.text == b"base\n"
+
+
+@pytest.mark.parametrize("content", [b"more\n", b"another\n"], ids=["the same content", "another content"])
+def test_a_delete_on_an_etag_of_a_listing_whose_answer_is_lost_deletes_no_new_file(content: bytes) -> None:
+    scene = Scene()
+    (one, client), (two, _) = scene.writer(), scene.writer()
+
+    async def play() -> None:
+        await two.write(KEY, b"more\n")
+        (listed,) = (await one.list(Key.tree())).entries
+
+        async def create_again() -> None:
+            await two.write(KEY, content, ABSENT)
+
+        client.answers = then(lost_after, create_again, done)
+        assert listed.etag
+        await one.delete(KEY, listed.etag)
+
+    with pytest.raises(OutcomeUnknownError, match="a new one since the deletion"):
+        scene.play(play)
+    assert scene.text == content
+
+
+def test_a_delete_on_an_etag_of_a_listing_is_sent_again_if_it_was_lost_before_an_old_file() -> None:
+    scene = Scene()
+    (one, client), (two, _) = scene.writer(), scene.writer()
+
+    async def play() -> None:
+        await two.write(KEY, b"old\n")
+        (listed,) = (await one.list(Key.tree())).entries
+        await asyncio.sleep(60)
+        client.answers = then(lost_before, done, done)
+        assert listed.etag
+        await one.delete(KEY, listed.etag)
+
+    scene.play(play, 300)
+    assert KEY.storage not in scene.store.objects
 
 
 def test_a_delete_whose_answer_is_lost_is_done() -> None:
