@@ -215,13 +215,14 @@ def on_s3() -> Iterator[Row]:
         bare.call_s3("create_bucket", Bucket=bucket)
         backend = S3Backend(bucket, "", {**options, **POOL})
         with AgentMemoryService(backend) as service:
-            yield from many_agents(service, bare, bucket, Counted(client_of(backend)))
-            yield from deleted_trees(service, bare, bucket, Counted(client_of(backend)))
+            service.agent("one").write("notes/2026/x.md", TEXT)  # connects
+            counted = Counted(client_of(backend))
+            yield from many_agents(service, bare, bucket, counted)
+            yield from deleted_trees(service, bare, bucket, counted)
 
 
 def many_agents(service: AgentMemoryService, bare: Any, bucket: str, counted: Counted) -> Iterator[Row]:
     one = service.agent("one")
-    one.write("notes/2026/x.md", TEXT)
 
     def put() -> object:
         return bare.call_s3("put_object", Bucket=bucket, Key="bare", Body=TEXT.encode())
