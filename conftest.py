@@ -70,6 +70,7 @@ _SLOW = (
 _ECOSYSTEM = (
     "tests/backends/obstore/test_azure.py",
     "tests/conversation/test_model_apis.py",
+    "tests/examples/test_production.py",
     "tests/integrations/test_dataframes.py",
     "tests/other_filesystems/",
 )
