@@ -120,6 +120,7 @@ def test_the_workers_write_waiting_audit_records_when_the_server_is_stopped(prog
         server.send_signal(signal.SIGTERM)
         assert server.wait(60) == 0
     assert len(store.recorded()) == len(store.lines()) == 9
+    assert "unanchored" not in store.verified()
 
 
 _SENDER = """\
@@ -165,6 +166,7 @@ def test_no_finished_task_is_lost_when_a_process_of_celery_is_killed_and_the_wor
     assert set(done) <= written.keys()
     assert set(written.values()) == {1}
     assert len(store.recorded()) >= len(done)
+    assert killed or "unanchored" not in store.verified()
 
 
 def test_a_lambda_function_that_is_frozen_and_killed_appends_each_event_once(store: Store) -> None:

@@ -27,7 +27,8 @@ class Store(NamedTuple):
 
     def environment(self, *, required: bool = True) -> dict[str, str]:
         """The environment of a program: the file of plugins of the examples, with a log in this store."""
-        audit = {"audit": {"target": self.url, "required": required}}
+        checkpoints = str(self.directory / "checkpoints.jsonl")
+        audit = {"audit": {"target": self.url, "required": required, "checkpoints": checkpoints}}
         kept = {name: value for name, value in os.environ.items() if not name.startswith("AGENT_MEMORY_")}
         return {
             **kept,
@@ -50,9 +51,13 @@ class Store(NamedTuple):
     def lines(self) -> list[str]:
         return self.command("read", "log.md").splitlines()
 
+    def verified(self) -> str:
+        """What `audit verify` prints; without ``unanchored``, each process closed its log, and so wrote all records."""
+        return self.command("audit", "verify", "--checkpoints", str(self.directory / "checkpoints.jsonl"))
+
     def recorded(self) -> list[dict[str, Any]]:
         """The records of successful appends in the store's log, whose chains are intact."""
-        self.command("audit", "verify")
+        self.verified()
         rows = json.loads(self.command("--json", "audit", "show", "-n", "100000"))["records"]
         return [row for row in rows if row.get("operation") == "append" and row.get("outcome") == "ok"]
 
