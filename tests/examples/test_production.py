@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.lambda_runtime import LambdaRuntime
-from tests.support.production import PRODUCTION, Store, children_of, running, until
+from tests.support.production import PRODUCTION, Store, children_of, kill_a_worker, running, until
 from tests.support.servers import S3Server, free_port
 
 pytestmark = pytest.mark.long
@@ -97,7 +97,7 @@ def test_no_acknowledged_line_is_lost_when_a_worker_is_killed_and_the_server_sto
         with ThreadPoolExecutor(CLIENTS) as pool:
             sent = [pool.submit(clients.send, number) for number in range(CLIENTS)]
             until(lambda: len(clients.acknowledged) >= KILL_AFTER, "no lines are acknowledged")
-            os.kill(children_of(server.pid)[-1], signal.SIGKILL)
+            kill_a_worker(server.pid)
             until(lambda: len(clients.acknowledged) >= STOP_AFTER, "no lines are acknowledged after the kill")
             clients.stopping.set()
             server.send_signal(signal.SIGTERM)
@@ -156,7 +156,7 @@ def test_no_finished_task_is_lost_when_a_process_of_celery_is_killed_and_the_wor
         with subprocess.Popen(sending, cwd=store.directory / "app", env=environment, stdout=subprocess.PIPE) as sender:
             if killed:
                 until(lambda: len([*(store.directory / "results").iterdir()]) >= KILL_AFTER, "no task is done")
-                os.kill(children_of(worker.pid)[-1], signal.SIGKILL)
+                kill_a_worker(worker.pid)
             output, _ = sender.communicate(timeout=300)
         assert sender.returncode == 0
         worker.send_signal(signal.SIGTERM)

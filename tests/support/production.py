@@ -83,10 +83,25 @@ def running(command: list[str], directory: Path, environment: Mapping[str, str])
         process.wait()
 
 
-def children_of(pid: int) -> list[int]:
+def children_of(pid: int) -> set[int]:
     """The worker processes of a server: its children, but for multiprocessing's tracker of resources."""
-    found = [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    return [child for child in found if b"resource_tracker" not in Path(f"/proc/{child}/cmdline").read_bytes()]
+    found = {int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()}
+    return {child for child in found if b"resource_tracker" not in _command_of(child)}
+
+
+def kill_a_worker(pid: int) -> None:
+    """Kill one worker process of a server, and wait until another one takes its place."""
+    workers = children_of(pid)
+    killed = max(workers)
+    os.kill(killed, signal.SIGKILL)
+    until(lambda: killed not in (now := children_of(pid)) and len(now) == len(workers), "no worker takes its place")
+
+
+def _command_of(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except FileNotFoundError:  # it has just ended
+        return b""
 
 
 def until(ready: Callable[[], bool], fault: str) -> None:
