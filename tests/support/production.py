@@ -53,7 +53,8 @@ class Store(NamedTuple):
 
     def verified(self) -> str:
         """What `audit verify` prints; without ``unanchored``, each process closed its log, and so wrote all records."""
-        return self.command("audit", "verify", "--checkpoints", str(self.directory / "checkpoints.jsonl"))
+        found = self.directory / "checkpoints.jsonl"  # not of processes that were all killed
+        return self.command("audit", "verify", *(("--checkpoints", str(found)) if found.exists() else ()))
 
     def recorded(self) -> list[dict[str, Any]]:
         """The records of successful appends in the store's log, whose chains are intact."""
@@ -85,8 +86,9 @@ def running(command: list[str], directory: Path, environment: Mapping[str, str])
 
 def children_of(pid: int) -> set[int]:
     """The worker processes of a server: its children, but for multiprocessing's tracker of resources."""
-    found = {int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()}
-    return {child for child in found if b"resource_tracker" not in _command_of(child)}
+    of_threads = [_contents(path).split() for path in Path(f"/proc/{pid}/task").glob("*/children")]
+    found = {int(word) for words in of_threads for word in words}
+    return {child for child in found if b"resource_tracker" not in _contents(Path(f"/proc/{child}/cmdline"))}
 
 
 def kill_a_worker(pid: int) -> None:
@@ -97,10 +99,10 @@ def kill_a_worker(pid: int) -> None:
     until(lambda: killed not in (now := children_of(pid)) and len(now) == len(workers), "no worker takes its place")
 
 
-def _command_of(pid: int) -> bytes:
+def _contents(path: Path) -> bytes:
     try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except FileNotFoundError:  # it has just ended
+        return path.read_bytes()
+    except (FileNotFoundError, ProcessLookupError):  # the process or the thread has just ended
         return b""
 
 
