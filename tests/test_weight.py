@@ -25,7 +25,7 @@ BOUNDS = {
     "commands": 37,
     "modules": 242,
     "modules with one importer": 61,
-    "words of docs": 59_500,
+    "words of docs": 62_200,
 }
 
 PRODUCT = {
