@@ -69,7 +69,7 @@ def _handler_of(runtime: LambdaRuntime) -> type[BaseHTTPRequestHandler]:
             self.end_headers()
             self.wfile.write(body)
 
-        def log_message(self, *_: Any) -> None:
+        def log_message(self, *args: Any, **kwargs: Any) -> None:
             """Print nothing."""
 
     return Handler
