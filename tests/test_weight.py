@@ -57,7 +57,7 @@ COUNTED = {
     "commands": 1,
     "modules": 7,
     "modules with one importer": 2,
-    "words of docs": 55_000,
+    "words of docs": 5,
 }
 
 

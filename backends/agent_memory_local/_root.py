@@ -65,6 +65,7 @@ class Root(Uncopied):
         except (FileNotFoundError, NotADirectoryError):
             raise lost_root() from None
         if not (self._is_same_directory(new) or self._is_same_store(new)):
+            new.close()  # a traceback would keep it open, and its volume could not be unmounted
             raise lost_root()
         return self._kept(new)
 
@@ -96,6 +97,7 @@ class Root(Uncopied):
         except (FileNotFoundError, NotADirectoryError):
             raise lost_root() from None
         if not self._is_same_store(new):
+            new.close()
             raise lost_root()
         self._kept(new)
         return True

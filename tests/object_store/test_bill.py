@@ -127,7 +127,8 @@ CALLS: dict[str, Callable[[AgentMemory], object]] = {
 BY_HAND = {
     "a call with an idempotency key", "append", "`delete_tree`", "`once(key).result()`", "`forget` of a file",
     "`import`",
-    "`transfer` to this store", "once a minute in a process that changes files", "once an hour in a process for each server and bucket",
+    "`transfer` to this store", "once a minute in a process that changes files",
+    "once an hour in a process for each server and bucket",
     "once per process and directory written into", "the tail of a history",
     "write on an etag", "write on `PRESENT`",
 }  # fmt: skip
