@@ -15,6 +15,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
+from itertools import count
 from typing import Final, NamedTuple
 
 from agent_memory.object_store.engine import (
@@ -188,15 +189,21 @@ async def _swaps(scratch: ScratchObject, _: AsyncExitStack, count: int = RACERS)
 
 
 async def _deletes(scratch: ScratchObject, stack: AsyncExitStack) -> Sequence[Change]:
-    return [*await _swaps(scratch, stack, RACERS - 1), partial(scratch.delete, scratch.etag)]
+    changes = [*await _swaps(scratch, stack, RACERS - 1)]
+    changes.insert(0 if next(_turns) % 2 else len(changes), partial(scratch.delete, scratch.etag))
+    return changes
 
 
 CREATES: Final = RacedChanges(_creates, needs_object=False)
 """PUTs with ``If-None-Match: *``."""
 SWAPS: Final = RacedChanges(_swaps)
 """PUTs with ``If-Match``."""
+_turns = count()
 DELETES: Final = RacedChanges(_deletes)
-"""A DELETE with ``If-Match`` after PUTs with the same one: Ceph RGW lets both through most often in this order."""
+"""A DELETE with ``If-Match`` and PUTs with the same one, by turns sent last and first.
+
+Ceph RGW lets both through most often if it is last. A server that decides a DELETE in two steps does so if it is first.
+"""
 
 
 def completions(store: SupportsMultipart, cleanup: Cleanup, attempts: Attempts, *, absent: bool) -> RacedChanges:
