@@ -188,22 +188,25 @@ async def _swaps(scratch: ScratchObject, _: AsyncExitStack, count: int = RACERS)
     return [partial(scratch.put, secrets.token_bytes(8), if_match=scratch.etag) for _ in range(count)]
 
 
-async def _deletes(scratch: ScratchObject, stack: AsyncExitStack) -> Sequence[Change]:
-    changes = [*await _swaps(scratch, stack, RACERS - 1)]
-    changes.insert(0 if next(_turns) % 2 else len(changes), partial(scratch.delete, scratch.etag))
-    return changes
+def deletes() -> RacedChanges:
+    """A DELETE with ``If-Match`` and PUTs with the same one; the DELETE is sent last and first by turns.
+
+    Ceph RGW lets both through most often if it is last; a server that decides a DELETE in two steps, if it is first.
+    """
+    turns = count()
+
+    async def changes(scratch: ScratchObject, stack: AsyncExitStack) -> Sequence[Change]:
+        found = [*await _swaps(scratch, stack, RACERS - 1)]
+        found.insert(0 if next(turns) % 2 else len(found), partial(scratch.delete, scratch.etag))
+        return found
+
+    return RacedChanges(changes)
 
 
 CREATES: Final = RacedChanges(_creates, needs_object=False)
 """PUTs with ``If-None-Match: *``."""
 SWAPS: Final = RacedChanges(_swaps)
 """PUTs with ``If-Match``."""
-_turns = count()
-DELETES: Final = RacedChanges(_deletes)
-"""A DELETE with ``If-Match`` and PUTs with the same one, by turns sent last and first.
-
-Ceph RGW lets both through most often if it is last. A server that decides a DELETE in two steps does so if it is first.
-"""
 
 
 def completions(store: SupportsMultipart, cleanup: Cleanup, attempts: Attempts, *, absent: bool) -> RacedChanges:
