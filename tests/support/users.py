@@ -19,8 +19,9 @@ _PROGRAM = """
 import json, os, sys
 from agent_memory import *
 from agent_memory_local import LocalBackend
-with AgentMemory.open("memory://") as warm:
+with AgentMemory.open("memory://", versions=VersionLimits()) as warm:
     warm.write("a.md", "x")
+    warm.write("a.md", "y")
 root, user, groups = sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3])
 with AgentMemory.open(os.path.join(root, "warm")) as warm:
     warm.edit("a.md", str.upper)
