@@ -149,7 +149,7 @@ def _removed_if_small(parent: int, name: str) -> bool:
     if _removed(parent, name):
         return True
     size = os.stat(name, dir_fd=parent, follow_symlinks=False).st_size
-    return size <= _SMALL and remove_if_empty(parent, name)
+    return size <= _SMALL and _emptied(parent, name, MAX_SEGMENTS) and _removed(parent, name)
 
 
 def remove_if_empty(parent: int, name: str, depth: int = MAX_SEGMENTS) -> bool:

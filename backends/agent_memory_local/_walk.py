@@ -188,6 +188,8 @@ class Walker:
         except PathTraversalError:
             message = f"the path to the memory's directory contains a symbolic link, and {RULES['symlink']}"
             raise PathTraversalError(message, "symlink", refused=ascii(key.path)) from None
+        finally:
+            base.close()  # a traceback would keep it open
 
     def file(self, directory: int, key: Key) -> int:
         """Open the key's file in its directory for reading; the caller closes the descriptor and checks its type.

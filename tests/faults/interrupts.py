@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType, ModuleType
 
+from tests.support.descriptors import open_files
+
 _ROOT = Path(__file__).parents[2]
 _OURS = (f"{_ROOT / 'agent_memory'}/", f"{_ROOT / 'backends'}/")
 _EVENTS = ("call", "c_call", "c_return")
@@ -71,13 +73,10 @@ def handled_at(place: int, call: Callable[[], object], handler: Callable[[], obj
 
 def closed_below(directory: Path) -> list[str]:
     """Close the files below a directory that this process has still open, and return their names."""
-    found = []
-    for path in list(Path("/proc/self/fd").iterdir()):
-        with suppress(FileNotFoundError):
-            if (target := path.readlink()).is_relative_to(directory):
-                found.append(str(target.relative_to(directory)))
-                os.close(int(path.name))
-    return found
+    found = {number: path for number, path in open_files().items() if path.is_relative_to(directory)}
+    for number in found:
+        os.close(number)
+    return [str(path.relative_to(directory)) for path in found.values()]
 
 
 def _interrupting() -> None:

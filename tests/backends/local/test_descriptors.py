@@ -6,7 +6,6 @@ import copy
 import gc
 import os
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from agent_memory import AgentMemory
 from agent_memory.tools import MemoryTool
 from agent_memory_local import LocalBackend
 from agent_memory_local._descriptor import Descriptor
+from tests.support.descriptors import open_files
 
 SECRET = "of another program"
 ACTIONS: dict[str, Callable[[AgentMemory], object]] = {
@@ -50,12 +50,7 @@ def memory(tmp_path: Path) -> Iterator[AgentMemory]:
 
 def numbers_below(directory: Path) -> list[int]:
     """The open descriptors of a directory and of everything below it."""
-    found = []
-    for path in Path("/proc/self/fd").iterdir():
-        with suppress(FileNotFoundError):
-            if path.readlink().is_relative_to(directory):
-                found.append(int(path.name))
-    return found
+    return [number for number, path in open_files().items() if path.is_relative_to(directory)]
 
 
 def taken_over(root: Path, elsewhere: Path) -> list[int]:

@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ import pytest
 
 from agent_memory import AgentMemory, AgentMemoryService, AppendError, WriteError
 from agent_memory_local import LocalBackend, _locks
+from tests.support.descriptors import open_files
 from tests.support.processes import in_processes
 from tests.support.sizes import long_except
 
@@ -56,11 +56,7 @@ def held_by_another_process(kind: str, path: Path) -> subprocess.Popen[str]:
 def open_below(root: Path) -> list[str]:
     """The files below a root that this process has open."""
     gc.collect()
-    names = []
-    for descriptor in Path("/proc/self/fd").iterdir():
-        with suppress(FileNotFoundError):
-            names.append(str(descriptor.readlink()))
-    return [name for name in names if name.startswith(str(root))]
+    return [str(path) for path in open_files().values() if str(path).startswith(str(root))]
 
 
 def end(holder: subprocess.Popen[str]) -> None:

@@ -20,6 +20,7 @@ from agent_memory import AgentMemory, FileOperationError, ReadError, VersionLimi
 from agent_memory.backend.helpers import STORE_RECORD
 from agent_memory.key import Key
 from agent_memory_local import LocalBackend
+from tests.support.descriptors import open_files
 
 GONE = "open the store again"
 SHUTDOWN = 0x8004587D
@@ -175,7 +176,6 @@ def test_threads_that_open_a_root_at_once_open_the_same(tmp_path: Path) -> None:
             assert list(pool.map(write, range(4))) == [None] * 4
 
 
-@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="the system does not list open files")  # noqa: PTH112
 @pytest.mark.parametrize("open_it", [memory_with_id, memory_without_id])
 def test_the_error_of_a_lost_root_keeps_no_other_directory_open(
     tmp_path: Path, open_it: Callable[[Path], AgentMemory]
@@ -186,13 +186,8 @@ def test_the_error_of_a_lost_root_keeps_no_other_directory_open(
         root.mkdir()
         with pytest.raises(WriteError, match=GONE) as raised:
             memory.write("new.md", "x")
-        opened = {os.readlink(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd") if _is_open(number)}  # noqa: PTH115, PTH208
         assert raised.value.__traceback__
-        assert str(root) not in opened, "its volume could not be unmounted"
-
-
-def _is_open(number: str) -> bool:
-    return os.path.islink(f"/proc/self/fd/{number}")  # noqa: PTH114
+        assert root not in open_files().values(), "its volume could not be unmounted"
 
 
 PROGRAM = """

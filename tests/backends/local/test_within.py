@@ -10,6 +10,7 @@ import pytest
 
 from agent_memory import AgentMemory, PathTraversalError, WriteError
 from agent_memory_local import LocalBackend
+from tests.support.descriptors import open_files
 
 ACTIONS: list[Callable[[AgentMemory], object]] = [
     lambda memory: memory.read("kept.md"),
@@ -36,6 +37,8 @@ def test_no_link_below_the_within_directory_is_followed(tmp_path: Path, linked: 
             with pytest.raises(PathTraversalError, match="symbolic link") as refused:
                 action(memory)
             assert str(tmp_path) not in str(refused.value)
+            assert refused.value.__traceback__
+            assert base not in open_files().values(), "the error keeps the directory open"
     assert {path.read_text() for path in outside.rglob("*.md")} == {"of others"}
     assert not list(outside.rglob("new.md"))
 
