@@ -92,18 +92,18 @@ def _refuse_half_url(text: str) -> None:
 
 
 def _factory(scheme: str, engine: object, hooks: Hooks | None) -> BackendFactory:
-    name = scheme.lower() if engine is None else f"{scheme.lower()}+{engine}"
-    found = dict(_named_alike(scheme.lower() if engine is None else str(engine)))
-    if name not in found:
+    name = scheme.lower()
+    found = dict(_named_alike(name if engine is None else str(engine)))
+    if (name if engine is None else f"{name}+{engine}") not in found:
         found = dict(installed_backends())
     if hooks is not None:
-        hooks.register_backends(_registrar(found, taken={point.name: None for point in _entry_points()}))
+        hooks.register_backends(_registrar(found, taken=dict.fromkeys(point.name for point in _entry_points())))
     if engine is not None:
-        return _of_engine(scheme.lower(), engine, found)
-    fallback = None if scheme.lower() in _DISK else found.get(FALLBACK)
-    if factory := found.get(scheme.lower()) or fallback:
+        return _of_engine(name, engine, found)
+    fallback = None if name in _DISK else found.get(FALLBACK)
+    if factory := found.get(name) or fallback:
         return factory
-    if reason := _broken.get("file") if scheme.lower() in _DISK else None:
+    if reason := _broken.get("file") if name in _DISK else None:
         raise BackendNotAvailableError(f"the backend for {scheme}:// does not load here: {reason}")
     raise BackendNotAvailableError(f"no backend is installed for {scheme}://; installed: {', '.join(sorted(found))}")
 
@@ -134,6 +134,7 @@ def _named_alike(name: str) -> Mapping[str, BackendFactory]:
     return found
 
 
+@cache  # it reads the metadata of all installed packages
 def _entry_points() -> list[importlib.metadata.EntryPoint]:
     return sorted(importlib.metadata.entry_points(group=GROUP), key=lambda point: point.name)
 

@@ -59,7 +59,8 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
 
 def _forget() -> None:
     importlib.invalidate_caches()
-    installed_backends.cache_clear()
+    for cached in (installed_backends, registry._entry_points, registry._named_alike):
+        cached.cache_clear()
     registry._broken.clear()
 
 
@@ -92,6 +93,16 @@ def test_a_package_adds_a_scheme_by_its_entry_point(install: Callable[..., None]
     install("null_plugin", NULL)
     assert isinstance(open_backend("null://anything"), MemoryBackend)
     assert set(installed_backends()) >= SHIPPED | {"null"}
+
+
+def test_the_metadata_of_the_installed_packages_are_read_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    AgentMemory.open(tmp_path / "first").close()
+
+    def read(**_: object) -> object:
+        raise AssertionError("read again")
+
+    monkeypatch.setattr(importlib.metadata, "entry_points", read)
+    AgentMemory.open(tmp_path / "second").close()
 
 
 def test_installed_packages_are_loaded_only_once(install: Callable[..., None], tmp_path: Path) -> None:
