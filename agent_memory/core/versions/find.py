@@ -42,21 +42,22 @@ class Histories(RecordReader):
     async def _page_after(self, key: Key, limit: int | None, after: Cursor) -> tuple[FileVersion, ...]:
         """A version of the current file's history, and at least ``limit`` older ones; reads no younger record.
 
-        () if it is not in that history, if the history had other names or several states with one number, or if it has
-        too few older states.
+        () if it is not in that history, or if the history had other names or several states with one number.
         """
-        current = await self.current(key)
-        if limit is None or current is None or not current.origin.history:
+        current = await self.current(key, whole=True)
+        if limit is None or current is None or not (history := current.state.history):
             return ()
-        names = [each for each in await self.names(current.origin.history) if not each.name.is_mark]
+        names = [each for each in await self.names(history) if not each.name.is_mark]
         meant = next((each.name for each in names if each.name.is_of(after.id)), None)
         numbers = {each.name.number for each in names}
         places = {each.name.path for each in names}
         if meant is None or places != {self.place(key.path)} or len(numbers) < len({each.name.id for each in names}):
             return ()
         rest = [each for each in names if each.name.number <= meant.number]
-        records = await self._of_history(rest, key, None, limit + 1)
-        return tuple(each.version for each in records) if len(records) > limit else ()
+        records = await self._of_history(rest, key, current, limit + 1)
+        if len(records) <= limit:
+            records += await self._of_earlier_files(key, history, limit + 1 - len(records))
+        return tuple(each.version for each in records)
 
     async def states(self, key: Key, limit: int | None = None) -> FileStates:
         """Return the states of a file, at least the newest ``limit``.

@@ -94,8 +94,9 @@ def race(number: int, barrier: Any, root: Root, rounds: int, renames: bool = Tru
 def check_chains(root: Root, memory: AgentMemory, results: list[Raced]) -> None:
     """Check that all texts are in some version, that every state but the first has a predecessor, and the makers.
 
-    On S3 a rename copies the file. If another writer changes it meanwhile, or the client sends the copy again, two
-    names have one state, and a later rename may bring it back to the first name: only such a state ends twice.
+    On S3 a rename copies the file. If another writer changes the file during the copy, or the client sends the copy
+    again, two names have one state, and a later rename may bring it back to the first name: only such a state ends
+    twice.
 
     Storages compare contents: a change that is based on a state also replaces a later state with the same content, so
     the first one ends twice. Only states that begin with a repeated text are allowed that.

@@ -185,6 +185,28 @@ def test_the_newest_of_many_versions_need_one_listing_and_no_other_record(
     assert [each.number for each in found[1:]] == list(range(count - 1, count - 20, -1))
     assert counts["list"] == pages
     assert counts["read"] == 19 + 1, "the records that are returned, and the current file"
+    for number in (found[-1].number, count // 2, 22, 11):  # the last page is shorter
+        counts.clear()
+        page = memory.versions.list("a", limit=20, after=f"{number:016x}")
+        assert [each.number for each in page] == list(range(number))[::-1][:20]
+        assert counts["read"] == 1 + len(page) + 1, "the version before the page, the page, and the current file"
+
+
+@pytest.mark.parametrize("earlier", [0, 3])
+def test_pages_of_any_size_have_all_versions_in_their_order(memory: AgentMemory, earlier: int) -> None:
+    for number in range(earlier):
+        memory.write("a", f"earlier {number}")
+    if earlier:
+        memory.delete("a")
+    for number in range(7):
+        memory.write("a", f"{number}")
+    whole = memory.versions.list("a")
+    assert len(whole) == 7 + earlier
+    for limit in range(1, 9):
+        found = list(memory.versions.list("a", limit=limit))
+        while page := memory.versions.list("a", limit=limit, after=found[-1]):
+            found += page
+        assert found == list(whole)
 
 
 def _counting(counts: Counter[str], name: str, verb: Callable[..., Any]) -> Callable[..., Any]:
