@@ -78,6 +78,11 @@ def encode(writer: str, seq: int, prev: str, event: str, seconds: float, facts: 
     return b'%b,"hash":"%b"}\n' % (body, digest.encode()), digest
 
 
+def quoted(text: str) -> bytes:
+    """A text as `encode` writes it in a record, with its quotes."""
+    return _JSON.encode(text).encode("ascii")
+
+
 def _length(others: int) -> int:
     """The total of ``others`` and the count of the total's own digits."""
     total = others + len(str(others))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator
@@ -83,7 +82,7 @@ def lines_of(location: LogLocation, *, newest_first: bool = False) -> Iterator[b
 
 
 def has_none_of(line: bytes, texts: Collection[bytes]) -> bool:
-    """Whether a line is a record as it was written, without these texts in its JSON, as `in_json` makes them.
+    """Whether a line is a record as it was written, without these texts as `record.quoted` spells them.
 
     That is a fast test before `parsed`. An edited line may spell a text in another way, so this is false for it.
     """
@@ -91,11 +90,6 @@ def has_none_of(line: bytes, texts: Collection[bytes]) -> bool:
         return False
     found = head(line)
     return found is not None and found.whole
-
-
-def in_json(text: str) -> bytes:
-    """A text as a writer of the log spells it, in quotes."""
-    return json.dumps(text).encode("ascii")
 
 
 def parsed(line: bytes) -> RecordLine | None:

@@ -15,7 +15,8 @@ from typing import Final, get_args
 import click
 
 from agent_memory.audit import Finding, LogLocation, Record, log_at, verify
-from agent_memory.audit.records import has_none_of, in_json, lines_of, parsed
+from agent_memory.audit.record import quoted
+from agent_memory.audit.records import has_none_of, lines_of, parsed
 from agent_memory.audit.salts import Salts
 from agent_memory.cli.arguments import Moment, memory_path
 from agent_memory.cli.auditing import log_of_store
@@ -151,9 +152,9 @@ def show(
             and (until is None or time_of(record).timestamp() < until)
         )
 
-    texts = [in_json(settings.chosen_agent)] if settings.chosen_agent is not None else []
+    texts = [quoted(settings.chosen_agent)] if settings.chosen_agent is not None else []
     if wanted is not None:
-        texts = [in_json(wanted.name)[:-1]]  # also the names below it
+        texts = [quoted(wanted.name)[:-1]]  # also the names below it
     found = filter(chosen, log_records(settings, target, texts, newest_first=last is not None))
     _print(settings, found if last is None else iter([*islice(found, last)][::-1]), wanted)
 
@@ -170,7 +171,7 @@ def blame(settings: Settings, target: str | None, path: str) -> None:
     wanted, name = settings.agent, Key.tree().join(path).path
     found: dict[str, Record] = {}
     above = accumulate(name.split("/"), "{}/{}".format)
-    for number, record in enumerate(log_records(settings, target, [in_json(path) for path in ("", *above)])):
+    for number, record in enumerate(log_records(settings, target, [quoted(path) for path in ("", *above)])):
         if record.get("agent") == wanted and record.get("operation") in _CHANGING and _touches(record, name):
             identity = str(record.get("id", number))
             if record.get("outcome") in _UNCHANGED and record.get("error") != "partial_operation":
