@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from statistics import median
 from typing import Any, Final, NamedTuple
 
@@ -19,6 +19,7 @@ from agent_memory.core.flows import erases
 from agent_memory.core.versions.settings import VersionLimits
 from agent_memory.errors import AgentMemoryError, AgentMemoryFileNotFoundError, AppendError
 from agent_memory.key import Key
+from agent_memory.object_store.options import bucket_and_prefix
 
 _RESULTS: Final = {"yes": "kept", "no": "not kept", "not tried": "that only a crash can show", "refused": "refused"}
 _ROUNDS: Final = 3
@@ -83,7 +84,7 @@ def lost_updates(settings: Settings) -> Proof:
 
 
 def erasure(settings: Settings) -> Proof:
-    """Write, change and forget a file, and look for what is left of it."""
+    """Erase a file that was written, deleted and written again; a second `forget` must find nothing."""
     with settings.store(Access.MAKE) as store:
         memory = store.service.agent(settings.agent)
         for text in (_OF_A_USER, _OF_A_USER * 2):
@@ -122,8 +123,9 @@ def versions(settings: Settings) -> Proof:
         after = memory.read("kept.md")
         memory.versions.set_limits(None)
     facts = {"listed": len(found), "undone": len(undone.done)}
-    held = (kept, restored, after) == (texts[::-1], texts[0], texts[0])
-    return Proof(held, f"{len(found)} states were listed and read; one was restored, and a wrong write undone", facts)
+    if (kept, restored, after) != (texts[::-1], texts[0], texts[0]):
+        return Proof(False, "a state that was listed, restored or undone has another content than was written", facts)
+    return Proof(True, f"{len(found)} states were listed and read; one was restored, and a wrong write undone", facts)
 
 
 def latencies(settings: Settings) -> list[Latency]:
@@ -166,36 +168,18 @@ def _milliseconds(call: Callable[[], object]) -> float:
 
 
 def _bare_client(settings: Settings) -> Callable[[str, str], object] | None:
-    """A function that sends one request by s3fs: its kind and a file; None for another store, or without s3fs."""
-    scheme, _, rest = settings.url.partition("://")
+    """A function that sends one request by s3fs: its kind and a file; None for another store, or another engine."""
     options = {name: value for name, value in settings.storage_options().items() if name != "allow_single_writer"}
-    if scheme.lower() != "s3" or "engine" in options:
+    if not settings.url.lower().startswith("s3://") or "engine" in options:
         return None
-    client: Any = importlib.import_module("s3fs").S3FileSystem(
-        **options, use_listings_cache=False, skip_instance_cache=True
-    )
-    bucket, _, prefix = rest.partition("/")
-
-    def send(kind: str, file: str) -> object:
-        name = {"Bucket": bucket, "Key": f"{prefix}/bare/{file}"}
-        if kind == "get":
-            reply = client.call_s3("get_object", **name)
-            return client.loop and _body_of(client, reply)
-        if kind == "put":
-            return client.call_s3("put_object", **name, Body=_TEXT.encode())
-        return client.call_s3("list_objects_v2", Bucket=bucket, Prefix=f"{prefix}/bare/", MaxKeys=1000)
-
-    return send
-
-
-def _body_of(client: Any, reply: Mapping[str, Any]) -> object:
-    asyn = importlib.import_module("fsspec.asyn")
-
-    async def read() -> object:
-        async with reply["Body"] as body:
-            return await body.read()
-
-    return asyn.sync(client.loop, read)
+    bucket, prefix = bucket_and_prefix(settings.url)
+    client: Any = import_module("s3fs").S3FileSystem(**options, use_listings_cache=False, skip_instance_cache=True)
+    requests: dict[str, Callable[[str], object]] = {
+        "get": lambda key: client.cat_file(f"{bucket}/{key}"),
+        "put": lambda key: client.call_s3("put_object", Bucket=bucket, Key=key, Body=_TEXT.encode()),
+        "list": lambda key: client.call_s3("list_objects_v2", Bucket=bucket, Prefix=key.rpartition("/")[0] + "/"),
+    }
+    return lambda kind, file: requests[kind](f"{prefix}/bare/{file}")
 
 
 def clear(backend: AnyBackend) -> int:

@@ -43,19 +43,22 @@ def prove(settings: Settings, service: str, output: Path | None) -> None:
     """Prove on your own storage that nothing is lost, and print one page with the results.
 
     Works in a new directory below --url, and removes it. Races writers for each promise, counts the lines of processes
-    that append at once, measures calls beside the bare client, erases a file, and keeps and restores versions. Takes
-    at most five minutes; on S3 at most 2,500 requests. The page names no bucket and no host. Exits with 1 if something
-    is not kept, and with 6 if the storage cannot do it, so that it is refused.
+    that append at once, measures calls beside the bare client, erases a file, and keeps and restores versions. Begins
+    nothing more after five minutes; on S3 it sends at most 2,500 requests if they are answered. The page names no
+    bucket and no host. Exits with 1 if something is not kept, and with 6 if the storage cannot do it, so that it is
+    refused.
     """
     if settings.url.lower().startswith("memory://"):
         raise UnsupportedOperationError("memory:// exists in one process only; prove needs several")
     if output is not None and output.exists():
         raise FileAlreadyExistsError("the file for the page exists; nothing was done: choose another name")
+    if output is not None and not output.parent.is_dir():
+        raise click.UsageError("the directory of the file for the page does not exist; nothing was done: make it first")
     scratch = _scratch(settings)
     began = time.monotonic()
     try:
         proofs = _proved(scratch, began)
-        measured = _latencies(scratch) if proofs["Lost updates"].held else []
+        measured = _latencies(scratch) if proofs["Lost updates"].held and not _is_over(began) else []
     finally:
         left = _cleared(scratch)
     document = _document(settings, service, proofs, measured, left, time.monotonic() - began)
@@ -88,7 +91,7 @@ def _proved(scratch: Settings, began: float) -> dict[str, Proof]:
 
 def _attempted(prove_one: Callable[[Settings], Proof], scratch: Settings, began: float) -> Proof:
     """The result of a proof; a store that refuses what it needs is no failure of the store."""
-    if time.monotonic() > began + _SECONDS:
+    if _is_over(began):
         return Proof(False, "not tried: five minutes were over", {})
     try:
         return prove_one(replace(scratch, in_services=[]))
@@ -96,6 +99,10 @@ def _attempted(prove_one: Callable[[Settings], Proof], scratch: Settings, began:
         return Proof(None, f"refused: {error}", {})
     except AgentMemoryError as error:
         return Proof(False, f"the storage failed: {error}", {})
+
+
+def _is_over(began: float) -> bool:
+    return time.monotonic() > began + _SECONDS
 
 
 def _results(proofs: Mapping[str, Proof]) -> list[bool | None]:
@@ -164,8 +171,9 @@ def _page(document: Mapping[str, Any]) -> str:
     verdict = {
         True: "All of this was kept.",
         None: "Nothing was lost. Something was refused, because this storage cannot do it safely.",
-        False: "SOMETHING WAS NOT KEPT, or could not be removed: see below.",
+        False: "SOMETHING WAS NOT KEPT, failed, or could not be removed: see below.",
     }[document["proved"]]
+    left = "not known" if document["left"] is None else document["left"]
     about = [f"{document['scheme']}://" + (f" by {document['engine']}" if document["engine"] else "")]
     about += [f"{name} {number}" for name, number in document["versions"].items()]
     lines = [
@@ -173,7 +181,7 @@ def _page(document: Mapping[str, Any]) -> str:
         "",
         f"Measured by `agent-memory prove` on {document['date']} in {document['seconds']} s: {', '.join(about)}.",
         "",
-        f"**{verdict}** Names left in the scratch directory: {_or(document['left'], 'not known')}.",
+        f"**{verdict}** Names left in the scratch directory: {left}.",
         "",
         "| proof | result | seen |",
         "|---|---|---|",
@@ -197,7 +205,3 @@ def _cell(text: str) -> str:
 
 def _ms(milliseconds: float | None) -> str:
     return "-" if milliseconds is None else f"{milliseconds:.2f}"
-
-
-def _or(number: int | None, otherwise: str) -> str:
-    return otherwise if number is None else str(number)

@@ -51,6 +51,13 @@ def test_a_page_is_never_overwritten(run: Run, tmp_path: Path) -> None:
     assert Path("page.md").read_text() == "mine"
 
 
+def test_a_page_that_could_not_be_written_is_refused_before_anything_is_done(run: Run, tmp_path: Path) -> None:
+    result = run("prove", "--url", str(tmp_path / "store"), "--output", "missing/page.md")
+    assert result.exit_code == Exit.USAGE
+    assert "make it first" in result.stderr
+    assert not (tmp_path / "store").exists()
+
+
 def test_a_store_of_one_process_cannot_be_proved(run: Run) -> None:
     result = run("prove", "--url", "memory://")
     assert result.exit_code == Exit.UNSUPPORTED
