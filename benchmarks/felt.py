@@ -20,7 +20,8 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,6 +31,7 @@ from local import LINE, TEXTS, replace_durably
 from s3fs import S3FileSystem
 
 from agent_memory import AgentMemory, AgentMemoryService, VersionLimits
+from agent_memory.audit.record import START, encode
 from agent_memory_s3 import S3Backend
 
 TEXT = TEXTS["1 KB"]
@@ -55,7 +57,11 @@ def milliseconds(call: Callable[[], object]) -> float:
 
 def beside(what: str, ours: Callable[[], object], name: str, other: Callable[[], object], rounds: int = ROUNDS) -> Row:
     """Measure two calls in turn."""
-    times = [(milliseconds(ours), milliseconds(other)) for _ in range(rounds)]
+    return compared(what, [(milliseconds(ours), milliseconds(other)) for _ in range(rounds)], name)
+
+
+def compared(what: str, times: Sequence[tuple[float, float]], name: str) -> Row:
+    """The medians of our times and of the others."""
     mine, its = (statistics.median(each) for each in zip(*times, strict=True))
     return Row(what, f"{mine:.3f}", name, f"{its:.3f}", f"{mine / its:.2f}")
 
@@ -123,9 +129,7 @@ def deletions(memory: AgentMemory, plain: Path) -> Row:
         times.append(
             (milliseconds(lambda: memory.delete("many/x.md")), milliseconds(lambda: remove_durably(plain / "x")))
         )
-    mine, its = (statistics.median(each) for each in zip(*times, strict=True))
-    what = "delete beside 1,000 files"
-    return Row(what, f"{mine:.3f}", "`unlink`, `fsync` of the directory", f"{its:.3f}", f"{mine / its:.2f}")
+    return compared("delete beside 1,000 files", times, "`unlink`, `fsync` of the directory")
 
 
 def trees(memory: AgentMemory, plain: Path) -> Row:
@@ -138,10 +142,7 @@ def trees(memory: AgentMemory, plain: Path) -> Row:
             (plain / "tree" / f"{number}").write_text("x")
         ours = milliseconds(lambda: memory.delete_tree("tree"))
         times.append((ours, milliseconds(lambda: shutil.rmtree(plain / "tree"))))
-    mine, its = (statistics.median(each) for each in zip(*times, strict=True))
-    return Row(
-        "delete_tree of 100 files", f"{mine:.2f}", "`shutil.rmtree`, not durable", f"{its:.2f}", f"{mine / its:.2f}"
-    )
+    return compared("delete_tree of 100 files", times, "`shutil.rmtree`, not durable")
 
 
 def listings() -> Iterator[Row]:
@@ -232,8 +233,6 @@ def many_agents(service: AgentMemoryService, bare: Any, bucket: str, counted: Co
     agents = [service.agent(f"agent-{number}") for number in range(AGENTS)]
     first = [(milliseconds(lambda a=agent: a.write("notes/2026/x.md", TEXT))) for agent in agents[:ROUNDS]]
     yield Row("first write of an agent into `notes/2026`", f"{statistics.median(first):.1f}", "", "", "")
-    from concurrent.futures import ThreadPoolExecutor
-
     with ThreadPoolExecutor(64) as pool:
         list(pool.map(lambda agent: agent.write("notes/2026/x.md", TEXT), agents[ROUNDS:]))
     turns = iter(agents)  # the least recently used first
@@ -259,9 +258,7 @@ def deleted_trees(service: AgentMemoryService, bare: Any, bucket: str, counted: 
         ours = milliseconds(lambda: memory.delete_tree("d"))
         requests = counted.requests.total() - before
         times.append((ours, milliseconds(lambda: bare.rm(f"{bucket}/bare-tree", recursive=True))))
-    mine, its = (statistics.median(each) for each in zip(*times, strict=True))
-    what = f"delete_tree of 100 files ({requests} requests)"
-    yield Row(what, f"{mine:.0f}", "`s3fs.rm`, without conditions", f"{its:.0f}", f"{mine / its:.2f}")
+    yield compared(f"delete_tree of 100 files ({requests} requests)", times, "`s3fs.rm`, without conditions")
 
 
 def at_start() -> Iterator[Row]:
@@ -283,8 +280,6 @@ def at_start() -> Iterator[Row]:
 
 
 def audit_logs(root: Path, script: str) -> Iterator[Row]:
-    from agent_memory.audit.record import START, encode
-
     log, previous = root / "log.jsonl", START
     with log.open("wb") as file:
         for number in range(200_000):
