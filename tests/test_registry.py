@@ -101,7 +101,7 @@ def test_the_metadata_of_the_installed_packages_are_read_once(monkeypatch: pytes
     def read(**_: object) -> object:
         raise AssertionError("read again")
 
-    monkeypatch.setattr(importlib.metadata, "entry_points", read)
+    monkeypatch.setattr("importlib.metadata.entry_points", read)
     AgentMemory.open(tmp_path / "second").close()
 
 
