@@ -30,6 +30,7 @@ from agent_memory.errors import (
     FileOperationError,
     FileTooLargeError,
     InvalidPathError,
+    OutcomeUnknownError,
     PartialOperationError,
     UnsupportedOperationError,
     WriteError,
@@ -122,7 +123,7 @@ async def delete_each(store: Backend, run: Run, entries: tuple[Entry, ...]) -> N
     async def one(entry: Entry) -> None:
         with suppress(AgentMemoryFileNotFoundError):  # another writer deleted it: the result is the same
             if entry.etag is not None and store.capabilities.conditional_delete:
-                with suppress(ConflictError, UnsupportedOperationError):
+                with suppress(ConflictError, OutcomeUnknownError, UnsupportedOperationError):
                     await run.call(store.delete, entry.key, when=entry.etag)
                     return
             await run.call(store.delete, entry.key)

@@ -47,6 +47,7 @@ from agent_memory.object_store.states import (
     changed,
     deletion_unknown,
     gone,
+    is_one_etag,
     refused,
     unknown,
 )
@@ -127,7 +128,7 @@ class ObjectStoreBackend(Backend):
 
     async def read(self, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY) -> Snapshot:
         span = _span(start, end)
-        if_match = None if when is ANY else when.token
+        if_match = when.token if when is not ANY and is_one_etag(when.token) else None
         name = self._bucket.name(key)
         with self._bucket.operation(key, ReadError) as attempts:
             try:

@@ -31,7 +31,7 @@ from agent_memory.object_store.late_requests import (
 from agent_memory.object_store.multipart import Composer
 from agent_memory.object_store.preconditions import Preconditions
 from agent_memory.object_store.retry import Attempts
-from agent_memory.object_store.states import Base, BeatenError, MakeContent, State, Written
+from agent_memory.object_store.states import Base, BeatenError, MakeContent, State, Written, is_one_etag
 from agent_memory.object_store.write_log import TrackedETag, WriteLog, Writer, WriteRecord
 
 _RESOLUTION_SECONDS = 1.0
@@ -143,16 +143,19 @@ class Write:
 
         Args:
             etag: the etag that it must have; None for any.
-            conditional: send the etag as a precondition: the given one at once, without a request that reads it.
+            conditional: send the etag as a precondition: a well-formed one at once, without a request that reads it.
 
         Raises:
             BeatenError: the object has another ETag, or may be a new one with the same ETag.
             OutOfTimeError: as `replace`.
         """
         attempts, sent = self.attempts, None
-        seen = _unread(etag) if etag and conditional else await self.read_state(whole=False)
+        at_once = etag is not None and conditional and is_one_etag(etag.token)
+        seen = unread = _unread(etag) if etag and at_once else None
+        if seen is None:
+            seen = await self.read_state(whole=False)
         while seen is not None:
-            if attempts.lost and sent and self._is_new(seen, sent):
+            if attempts.lost and sent and self._is_new(seen, sent, was_read=sent is not unread):
                 return True  # the object was deleted, and this is a new one
             attempts.lost = attempts.lost and bool(sent and seen.etag == sent.etag)
             if etag is not None and etag.token != seen.etag:
@@ -173,14 +176,17 @@ class Write:
             seen = await self.read_state(whole=False)
         return attempts.lost
 
-    def _is_new(self, seen: State, sent: State) -> bool:
+    def _is_new(self, seen: State, sent: State, *, was_read: bool) -> bool:
         """Whether a state does not continue the one that an unanswered deletion was sent for.
 
         Raises:
-            BeatenError: that state was not read, and this one may be younger than the deletion.
+            BeatenError: the deletion did not read that state, which may have ended long before, and this state may be
+                younger than the deletion.
         """
-        if sent.log is not _UNREAD:
-            return not seen.log.continues(sent.log, self._store.now())
+        if sent.log is not _UNREAD and seen.log.continues(sent.log, self._store.now()):
+            return False
+        if was_read:
+            return True
         if self._would_contain(seen, None):
             return False
         raise BeatenError(seen, certain=False)

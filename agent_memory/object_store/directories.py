@@ -7,6 +7,7 @@ stay readable.
 
 from __future__ import annotations
 
+import sys
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -23,8 +24,10 @@ from agent_memory.runtime.tasks import gather_or_cancel, map_or_cancel
 
 _OWN_TREES = f"{RESERVED}/"
 _MOST_BYTES = 32 << 20
-_COST, _COST_OF_NAMES, _COST_OF_NAME = 260, 180, 90
-"""The bytes of a remembered directory, of its set of names, and of each name, without their text."""
+_COST, _COST_OF_NAMES, _COST_OF_NAME = 200, 180, 40
+"""The bytes of a remembered directory, of its set of names, and of each name, without their texts."""
+_MOST_NAMES = 65_536
+"""The most subdirectories of one directory; with more, they are forgotten, and listed again when they are needed."""
 _MAX_KEYS = 1000
 _AT_ONCE = 16
 Directory: TypeAlias = tuple[str, str]
@@ -44,7 +47,7 @@ class KnownDirectories:
 
     The subdirectories are listed when this process first writes a file into the directory itself. They are then the
     first 1,000 that the storage lists, and those that this process writes into. About 32 MiB are remembered, which is
-    more than 65,536 directories; the least recently used one is dropped first, and always before those above it.
+    some 65,536 directories; the least recently used one is dropped first, and always before those above it.
     """
 
     def __init__(self) -> None:
@@ -71,21 +74,21 @@ class KnownDirectories:
             known = self._known.get(above)
             if known is None:
                 known = self._known[above] = _Subdirectories()
-                self._bytes += _COST + len(above[1])
+                self._bytes += _cost(above)
             if name is not None:
                 self._add_names(known, [name])
             self._known.move_to_end(above)
             name = above[1].rpartition("/")[2]
-        while self._bytes > _MOST_BYTES and len(self._known) > 1:
-            self._drop(next(iter(self._known)))
+        while self._bytes > _MOST_BYTES and (oldest := next(iter(self._known))) != place:
+            self._drop(oldest)
 
-    def add_children(self, place: Directory, found: Iterable[str]) -> Collection[str]:
+    def add_children(self, place: Directory, found: Collection[str]) -> Collection[str]:
         """Remember the subdirectories found, and those that this process writes into, even if no file is there yet."""
         self.add(place)
         known = self._known[place]
-        self._add_names(known, found)
         known.listed = True
-        return known.names or ()
+        self._add_names(known, found)
+        return known.names or found
 
     def forget(self, place: Directory) -> None:
         """Forget an emptied directory and all directories below it, and remove it from its parent's subdirectories."""
@@ -94,7 +97,7 @@ class KnownDirectories:
         parent = self._known.get((base, above))
         if parent is not None and parent.names and name in parent.names:
             parent.names.remove(name)
-            self._bytes -= _COST_OF_NAME + len(name)
+            self._bytes -= _cost_of_name(name)
         places = [place]
         while places:
             base, path = places.pop()
@@ -109,13 +112,27 @@ class KnownDirectories:
                 self._bytes += _COST_OF_NAMES
             if name not in known.names:
                 known.names.add(name)
-                self._bytes += _COST_OF_NAME + len(name)
+                self._bytes += _cost_of_name(name)
+        if known.names is not None and len(known.names) > _MOST_NAMES:
+            self._forget_names(known)
+
+    def _forget_names(self, known: _Subdirectories) -> None:
+        if known.names is not None:
+            self._bytes -= _COST_OF_NAMES + sum(map(_cost_of_name, known.names))
+        known.names, known.listed = None, False
 
     def _drop(self, place: Directory) -> None:
-        known = self._known.pop(place)
-        self._bytes -= _COST + len(place[1])
-        if known.names is not None:
-            self._bytes -= _COST_OF_NAMES + sum(_COST_OF_NAME + len(name) for name in known.names)
+        self._forget_names(self._known.pop(place))
+        self._bytes -= _cost(place)
+
+
+def _cost(place: Directory) -> int:
+    base, path = place
+    return _COST + sys.getsizeof(path or base)  # those below the top have the same text as their base
+
+
+def _cost_of_name(name: str) -> int:
+    return _COST_OF_NAME + sys.getsizeof(name)
 
 
 def _upwards(place: Directory) -> Iterator[Directory]:

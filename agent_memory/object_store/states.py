@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Literal, NamedTuple, TypeAlias
@@ -21,6 +22,14 @@ MOST_BYTES = 16 << 20
 _MOST_SHARED = 65_536
 _COST, _COST_OF_RECORD, _COST_OF_FORMER_NAME = 600, 270, 240
 """The bytes of a remembered state, of a record, and of a former name, without the texts and the data."""
+
+
+_ONE_ETAG = re.compile(r'"[!#-+\--~]+"')
+
+
+def is_one_etag(token: str) -> bool:
+    """Whether a text is one strong etag, as a precondition needs it; in HTTP ``*`` and lists have other meanings."""
+    return bool(_ONE_ETAG.fullmatch(token))
 
 
 class State(NamedTuple):

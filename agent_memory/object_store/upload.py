@@ -122,6 +122,8 @@ class UploadInParts:
             raise PermanentError("the multipart upload took more than a day")
         if begun.when is ABSENT and begun.log.former_names:  # a copy
             require_another_etag(etag_of_parts(self._etags), write.avoided(begun.log), self.store.now())
+        if begun.when in (ABSENT, ANY):
+            await write.directories.claim(self.key)  # it may have become a directory since the upload began
         complete = partial(self.store.complete_upload, self.name, begun.id, self._etags)
         base: Base = begun.base
         if begun.when is ANY:

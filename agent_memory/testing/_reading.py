@@ -93,7 +93,10 @@ class ReadingContract(ContractBase):
 
     def test_a_version_nobody_was_given_is_a_conflict(self, store: ContractStore) -> None:
         store.write("ten", _TEN)
-        for etag in (ETag("no state of any file"), content_etag(b"something else")):
+        for etag in (
+            *map(ETag, ("*", "", '"a", "b"', "a\nb", "no state of any file")),
+            content_etag(b"something else"),
+        ):
             with pytest.raises(ConflictError):
                 store.read("ten", when=etag)
 

@@ -13,6 +13,9 @@ from agent_memory.errors import (
 )
 from agent_memory.testing._store import ContractBase, ContractStore, refused
 
+_NO_ETAGS = tuple(map(ETag, ("*", "", '""', '"a", "b"', "a\nb", "no state of any file")))
+"""Texts that a caller may have stored by mistake; HTTP gives some of them a meaning."""
+
 
 class WritingContract(ContractBase):
     """Writing: preconditions, etags, and taken names."""
@@ -93,7 +96,7 @@ class WritingContract(ContractBase):
     def test_a_write_on_a_stale_version_is_a_conflict(self, comparing: ContractStore) -> None:
         stale = comparing.write("file", b"first")
         comparing.write("file", b"other")
-        for etag in (stale, content_etag(b"never there")):
+        for etag in (stale, content_etag(b"never there"), *_NO_ETAGS):
             with pytest.raises(ConflictError):
                 comparing.write("file", b"lost", etag)
         assert comparing.holds("file") == b"other"
@@ -222,10 +225,17 @@ class DeletingContract(ContractBase):
     def test_a_delete_on_a_stale_version_is_a_conflict(self, deleting: ContractStore) -> None:
         stale = deleting.write("file", b"first")
         deleting.write("file", b"other")
-        for etag in (stale, content_etag(b"never there")):
+        for etag in (stale, content_etag(b"never there"), *_NO_ETAGS):
             with pytest.raises(ConflictError):
                 deleting.delete("file", etag)
         assert deleting.holds("file") == b"other"
+
+    def test_several_etags_are_no_condition_of_a_deletion(self, deleting: ContractStore) -> None:
+        token = deleting.write("file", b"x").token
+        for text in (f'"x", {token}', f"{token}, {token}", f" {token}", f"{token}\n", f"W/{token}"):
+            with pytest.raises(ConflictError):
+                deleting.delete("file", ETag(text))
+        assert deleting.holds("file") == b"x"
 
     def test_an_emptied_directory_is_gone(self, store: ContractStore) -> None:
         for name in ("a/b/c/file", "a/other", "z/y/file"):

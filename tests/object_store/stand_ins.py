@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from aiohttp import web
 
 from tests.object_store.proxy import Proxy, Treatment, error, operation_of
 from tests.support.servers import S3Server
 
+_BUSY_SECONDS = 0.25
 _CHANGES = {"PUT", "DELETE", "COMPLETE UPLOAD"}
 
 
@@ -28,6 +30,28 @@ class OneWriteASecond:
             return error(429, "SlowDown")
         self._latest[request.path] = now
         return None
+
+
+class BusyDeletes:
+    """Answers a conditional DELETE with an error, soon after several PUTs of the object: a protection from overload."""
+
+    def __init__(self, status: int, code: str) -> None:
+        self._answer = partial(error, status, code)
+        self._puts: dict[str, list[float]] = {}
+
+    def __call__(self, request: web.Request) -> web.Response | None:
+        now, puts = time.monotonic(), self._puts.setdefault(request.path, [])
+        if operation_of(request) == "PUT":
+            puts.append(now)
+        is_busy = len([put for put in puts if now - put < _BUSY_SECONDS]) > 1
+        return (
+            self._answer() if is_busy and operation_of(request) == "DELETE" and "If-Match" in request.headers else None
+        )
+
+
+def _deletes_in_two_steps_when_not_busy(proxy: Proxy) -> None:
+    proxy.treatments = {"delete": "in two steps"}
+    proxy.instead = BusyDeletes(503, "SlowDown")
 
 
 def _treats(treatment: Treatment, *kinds: str) -> Callable[[Proxy], None]:
@@ -62,6 +86,8 @@ STAND_INS: dict[str, Callable[[Proxy], None]] = {
     "create in two steps": _treats("in two steps", "create"),
     "swap in two steps": _treats("in two steps", "swap"),
     "delete in two steps": _treats("in two steps", "delete"),
+    "delete in two steps, refused when busy": _deletes_in_two_steps_when_not_busy,
+    "DELETE made on a missing key": _treats("ignored if missing", "delete"),
     "uploads in two steps": _treats("in two steps", "complete"),
     "If-Match ignored on a missing key": _treats("ignored if missing", "swap", "complete"),
     "conditions ignored": _conditions_ignored,

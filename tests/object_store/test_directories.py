@@ -5,7 +5,10 @@ from __future__ import annotations
 import tracemalloc
 from contextlib import closing
 
+import pytest
+
 from agent_memory import AgentMemory
+from agent_memory.object_store import directories
 from agent_memory.object_store.directories import KnownDirectories
 from tests.support.servers import S3Server, by_both_engines
 
@@ -51,6 +54,33 @@ def test_the_cache_drops_the_least_recently_used_directory_before_those_above_it
     assert ("unused", "") not in known
     assert ("base", "0") not in known
     assert ("base", "129999") in known
+
+
+def test_a_directory_with_very_many_subdirectories_is_listed_again_and_costs_bounded_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(directories, "_MOST_NAMES", 1_000)
+    monkeypatch.setattr(directories, "_MOST_BYTES", 1 << 18)
+    known = KnownDirectories()
+    known.add_children(("one", "sessions"), [])
+    for number in range(3_000):
+        assert known.children(("one", "sessions")) is not None or number >= 1_000
+        known.add_children(("one", f"sessions/{number}"), [])
+        assert ("one", f"sessions/{number}") in known
+    assert known.children(("one", "sessions")) is None
+    assert set(known.add_children(("one", "sessions"), ["kept"])) >= {"kept"}
+    assert known.children(("one", "sessions")) is not None
+    assert known._bytes <= 1 << 18
+
+
+def test_a_directory_with_too_many_subdirectories_for_the_memory_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(directories, "_MOST_BYTES", 1 << 16)
+    known = KnownDirectories()
+    for number in range(3_000):
+        known.add_children(("one", f"sessions/{number}"), [])
+        assert ("one", f"sessions/{number}") in known
+    known.add_children(("another", "x"), [])
+    assert ("another", "x") in known
 
 
 def test_a_directory_that_another_task_is_about_to_write_into_is_a_subdirectory() -> None:

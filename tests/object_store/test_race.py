@@ -19,7 +19,7 @@ from agent_memory import (
     UnsupportedOperationError,
     WriteError,
 )
-from tests.object_store.proxy import Proxy, Treatment
+from tests.object_store.proxy import Fault, Proxy, Treatment
 from tests.object_store.stand_ins import standing_in
 from tests.support.places import in_a_versioned_bucket
 from tests.support.processes import in_processes
@@ -102,6 +102,44 @@ def test_the_capabilities_are_those_that_hold_in_a_race(
                     call()
         stated = memory.capabilities
         assert (stated.atomic_create, stated.compare_and_swap, stated.conditional_delete) == promises
+
+
+def test_a_deletion_that_answered_in_no_race_is_not_promised(stand_in: StandIn) -> None:
+    server = stand_in("delete in two steps, refused when busy")
+    with AgentMemory.open(server.new_url(), storage_options=server.options) as memory:
+        etag = memory.write("a.md", "x").etag
+        assert etag is not None
+        with pytest.raises((UnsupportedOperationError, WriteError)):
+            memory.with_timeout(8).delete("a.md", when=etag)
+        assert memory.read("a.md") == "x"
+
+
+def test_a_deletion_is_not_promised_if_two_callers_would_both_make_it(stand_in: StandIn) -> None:
+    server = stand_in("DELETE made on a missing key")
+    with AgentMemory.open(server.new_url(), storage_options=server.options) as memory:
+        etag = memory.write("a.md", "x").etag
+        assert etag is not None
+        with pytest.raises(UnsupportedOperationError, match="two callers could delete one file"):
+            memory.delete("a.md", when=etag)
+        assert not memory.capabilities.conditional_delete
+        assert memory.capabilities.compare_and_swap
+        memory.delete("a.md")
+
+
+@pytest.mark.parametrize("fault", ["500", "reply lost"])
+def test_a_directory_of_new_files_is_deleted_though_an_answer_fails(ministack: S3Server, fault: Fault) -> None:
+    with Proxy(ministack.endpoint) as proxy:
+        with AgentMemory.open(ministack.new_url(), storage_options=ministack.through(proxy)) as memory:
+            etag = memory.write("tried.md", "x").etag
+            assert etag
+            memory.delete("tried.md", when=etag)
+            for number in range(5):
+                memory.write(f"d/{number}.md", "x")
+            left = [1]
+            proxy.choose = lambda operation: fault if operation == "DELETE" and left and left.pop() else None
+            assert memory.delete_tree("d").files == 5
+            assert not left
+            assert memory.list() == ()
 
 
 @by_s3fs_or_both

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 
 import pytest
 
-from agent_memory.backend import ABSENT, ETag
+from agent_memory.backend import ABSENT, ANY, ETag
 from agent_memory.backend._deadline import deadline_scope
 from agent_memory.backend.helpers import Deadline
 from agent_memory.errors import (
@@ -374,7 +374,7 @@ def test_a_write_is_unknown_if_its_file_was_deleted_and_a_repeated_create_arrive
         scene.play(play)
 
 
-def test_a_delete_is_done_if_a_repeated_create_arrived_afterwards() -> None:
+def test_a_delete_is_unknown_if_a_repeated_create_arrived_afterwards() -> None:
     scene = Scene()
     (one, client), (two, _) = scene.writer(), scene.writer()
 
@@ -383,8 +383,39 @@ def test_a_delete_is_done_if_a_repeated_create_arrived_afterwards() -> None:
         client.answers = then(lost_after, in_between, done)
         await one.delete(KEY, etag)
 
-    scene.play(play)
+    with pytest.raises(OutcomeUnknownError, match="a new one since the deletion"):
+        scene.play(play)
     assert scene.text == b"base\n"
+
+
+@pytest.mark.parametrize("fate", [lost_before, lost_after], ids=["lost before", "lost after"])
+@pytest.mark.parametrize("content", [b"secret\n", b"new\n"], ids=["the same content", "another content"])
+@pytest.mark.parametrize("way", ["overwritten", "created again", "swapped"])
+@pytest.mark.parametrize("seconds", [3600, 0], ids=["an hour ago", "now"])
+def test_a_delete_without_an_answer_is_not_done_if_its_state_ended_before(
+    fate: Answer, content: bytes, way: str, seconds: int
+) -> None:
+    """The etag comes from a read, so its chain is known; the deletion itself has not read the object."""
+    scene = Scene()
+    (one, client), (two, _) = scene.writer(), scene.writer()
+
+    async def play() -> None:
+        await two.write(KEY, b"secret\n")
+        etag = (await one.read(KEY)).etag
+        await asyncio.sleep(10)
+        if way == "created again":
+            await two.delete(KEY)
+        await two.write(KEY, content, (await two.read(KEY)).etag if way == "swapped" else ANY)
+        await asyncio.sleep(seconds)
+        client.answers = then(fate, done, done, done)
+        try:
+            await one.delete(KEY, etag)
+        except (ConflictError, OutcomeUnknownError):
+            assert scene.text == content
+        else:
+            assert KEY.storage not in scene.store.objects
+
+    scene.play(play)
 
 
 @pytest.mark.parametrize("content", [b"more\n", b"another\n"], ids=["the same content", "another content"])

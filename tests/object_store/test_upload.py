@@ -55,6 +55,22 @@ def write(memory: AgentMemory, path: str, data: bytes = DATA, *, create: bool = 
     memory.write_blocks(path, [data], len(data), when=ABSENT if create else ANY)
 
 
+@pytest.mark.parametrize("create", [True, False], ids=["create", "write"])
+def test_an_upload_does_not_take_a_name_that_became_a_directory_meanwhile(
+    ministack: S3Server, proxy: Proxy, create: bool
+) -> None:
+    with opened(ministack, proxy, ministack.new_url()) as memory:
+
+        def blocks() -> Iterator[bytes]:
+            yield DATA[:PART]
+            memory.write("large.bin/below.md", "x")
+            yield DATA[PART:]
+
+        with pytest.raises(FileAlreadyExistsError):
+            memory.write_blocks("large.bin", blocks(), len(DATA), when=ABSENT if create else ANY)
+        assert [entry.path for entry in memory.list()] == ["large.bin/below.md", "ready.md"]
+
+
 def content(server: S3Server, url: str, path: str) -> bytes:
     with AgentMemory.open(url, storage_options=server.options) as memory:
         return memory.read_bytes(path)

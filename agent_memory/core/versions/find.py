@@ -42,16 +42,16 @@ class Histories(RecordReader):
     async def _page_after(self, key: Key, limit: int | None, after: Cursor) -> tuple[FileVersion, ...]:
         """A version of the current file's history, and at least ``limit`` older ones; reads no younger record.
 
-        () if it is not in that history, or if the history had other names or several states with one number.
+        () if it is not in that history, or if the history had other names or several states with one number. () also
+        for the current version: a record of it is of a change that was not made.
         """
         current = await self.current(key, whole=True)
         if limit is None or current is None or not (history := current.state.history):
             return ()
         names = [each for each in await self.names(history) if not each.name.is_mark]
-        meant = next((each.name for each in names if each.name.is_of(after.id)), None)
-        numbers = {each.name.number for each in names}
+        meant = next((each.name for each in names if each.name.is_of(after.id) and after.id != current.state.id), None)
         places = {each.name.path for each in names}
-        if meant is None or places != {self.place(key.path)} or len(numbers) < len({each.name.id for each in names}):
+        if meant is None or places != {self.place(key.path)} or _share_numbers(names):
             return ()
         rest = [each for each in names if each.name.number <= meant.number]
         records = await self._of_history(rest, key, current, limit + 1)
@@ -88,7 +88,11 @@ class Histories(RecordReader):
     async def _of_history(
         self, names: Sequence[ListedRecord], key: Key, current: CurrentFile | None, wanted: int | None
     ) -> list[StoredRecord]:
-        """The states of one history that a name shows, at least the newest ``wanted``; ``names`` are its records."""
+        """The states of one history that a name shows, at least the newest ``wanted``; ``names`` are its records.
+
+        All are read if states share a number, as those of copies: then numbers do not tell which states are the newest.
+        """
+        wanted = None if _share_numbers(names) else wanted
         place, state = self.place(key.path), current.state if current else None
         existing = {each.name.id for each in names}
         newest = state.number - 1 if state else max(each.name.number for each in names if each.name.path == place)
@@ -256,6 +260,12 @@ def _with_content(best: StoredRecord, key: Key, version: str) -> StoredRecord:
         message = f"a redaction of version {version!r} did not end: call it again"
         raise AgentMemoryFileNotFoundError(message, path=key.path)
     return best
+
+
+def _share_numbers(names: Sequence[ListedRecord]) -> bool:
+    """Whether several states have one number."""
+    states = {each.name.id for each in names if not each.name.is_mark}
+    return len({each.name.number for each in names if not each.name.is_mark}) < len(states)
 
 
 def _of_next_numbers(

@@ -28,7 +28,7 @@ from typing import Literal
 from agent_memory.object_store.engine import ObjectStore, SupportsMultipart
 from agent_memory.object_store.retry import Attempts, Cleanup
 from agent_memory.object_store.trial.alone import UploadTrial, WriteTrial
-from agent_memory.object_store.trial.race import CREATES, SWAPS, RacedChanges, Races, completions, deletes
+from agent_memory.object_store.trial.race import CREATES, DELETES, SWAPS, RacedChanges, Races, completions
 from agent_memory.object_store.trial.results import TrialResult, TrialResults, tried_server
 from agent_memory.object_store.trial.scratch import scratch_object
 
@@ -75,7 +75,7 @@ class Trial:
         """
         if self.known.delete is TrialResult.NOT_TRIED:
             delete = await self._write_trial(name, attempts).try_delete()
-            self.known = await self._raced(name, attempts, replace(self.known, delete=delete), {"delete": deletes()})
+            self.known = await self._raced(name, attempts, replace(self.known, delete=delete), {"delete": DELETES})
         return self.known
 
     async def try_copies(self, name: str, attempts: Attempts) -> TrialResults:
@@ -119,7 +119,7 @@ class Trial:
         server = tried_server(self._store)
         if server.writes.swap is TrialResult.NOT_TRIED:
             alone = await self._write_trial(name, attempts).try_all()
-            kinds = {"create": CREATES, "swap": SWAPS, "delete": deletes()}
+            kinds = {"create": CREATES, "swap": SWAPS, "delete": DELETES}
             server.writes = await self._raced(name, attempts, alone, kinds)
             server.bare_etags = self._store.bare_etags
         self._store.bare_etags = server.bare_etags

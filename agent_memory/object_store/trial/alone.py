@@ -109,8 +109,10 @@ class WriteTrial:
         try:
             if await scratch.takes(partial(scratch.delete, stale)):
                 return TrialResult.IGNORED
-            made = await scratch.takes(partial(scratch.delete, scratch.etag))
-            return TrialResult.ENFORCED if made else TrialResult.NEVER_MET
+            delete = partial(scratch.delete, scratch.etag)
+            if not await scratch.takes(delete):
+                return TrialResult.NEVER_MET
+            return TrialResult.NOT_IF_MISSING if await scratch.takes(delete) else TrialResult.ENFORCED
         except UnsupportedOperationError:
             return TrialResult.NOT_TAKEN
 

@@ -64,34 +64,43 @@ class RacedChanges(NamedTuple):
     Attributes:
         changes: prepares the changes of a scratch object; the stack aborts their uploads.
         needs_object: whether the object has to exist before.
+        deletes_at: the places of a DELETE among the changes, by turns; () for a kind without a DELETE.
     """
 
     changes: Callable[[ScratchObject, AsyncExitStack], Awaitable[Sequence[Change]]]
     needs_object: bool = True
+    deletes_at: Sequence[int] = ()
 
 
 @dataclass
 class _Tally:
-    """The rounds of one kind: ``fair`` had several answers, ``limited`` had one, and all others were turned away."""
+    """The rounds of one kind: ``fair`` had several answers, ``limited`` had one, and all others were turned away.
 
+    With a DELETE, a round is fair only if the server answered it; ``wanted`` are its places that no fair round had yet.
+    """
+
+    wanted: set[int]
     fair: int = 0
     limited: int = 0
     is_broken: bool = False
 
     @property
     def is_decided(self) -> bool:
-        return self.is_broken or self.fair > 0 or self.limited >= OBJECTS
+        return self.is_broken or (self.fair > 0 and not self.wanted) or self.limited >= OBJECTS
 
     @property
     def result(self) -> TrialResult:
         return TrialResult.NOT_ATOMIC if self.is_broken else TrialResult.ENFORCED
 
-    def counts(self, racers: Sequence[_Racer]) -> bool:
+    def counts(self, racers: Sequence[_Racer], deletes_at: int | None) -> bool:
         """Count a round; False if it decides nothing, because too few changes were answered, or all were refused."""
         ends = [racer.end for racer in racers]
         made, writes = ends.count(_End.MADE), sum(racer.etag is not None for racer in racers)
         refused = ends.count(_End.REFUSED)
         is_fair = made + refused > 1 and refused < len(ends)
+        if deletes_at is not None and is_fair:
+            is_fair = ends[deletes_at] in (_End.MADE, _End.REFUSED)
+            self.wanted.discard(deletes_at if is_fair else -1)
         is_limited = made == 1 and ends.count(_End.TURNED_AWAY) == len(ends) - 1
         self.is_broken |= writes > 1 or (writes > 0 and made > writes)
         self.fair += is_fair
@@ -110,6 +119,7 @@ class Races:
     def __init__(self, scratch: Callable[[], AbstractAsyncContextManager[ScratchObject]], attempts: Attempts) -> None:
         self._scratch = scratch
         self._attempts = attempts.afresh()
+        self._turns = count()
 
     async def run(self, kinds: Mapping[str, RacedChanges]) -> dict[str, TrialResult]:
         """`TrialResult.ENFORCED` or `TrialResult.NOT_ATOMIC` for each kind; they share their objects, in this order.
@@ -118,7 +128,7 @@ class Races:
             UnsupportedOperationError, PermanentError: as `ObjectStore`.
             OutOfTimeError: as `Attempts`; a kind is not decided.
         """
-        tallies = {name: _Tally() for name in kinds}
+        tallies = {name: _Tally(set(kind.deletes_at)) for name, kind in kinds.items()}
         loop, passes = asyncio.get_running_loop(), 0
         ends = loop.time() + _SECONDS
         while not all(tally.is_decided for tally in tallies.values()) or (
@@ -144,11 +154,14 @@ class Races:
         if kind.needs_object and scratch.etag is None:
             await scratch.takes(lambda: scratch.put(b"1"))
         async with AsyncExitStack() as stack:
-            changes = await kind.changes(scratch, stack)
+            changes = [*await kind.changes(scratch, stack)]
+            place = kind.deletes_at[next(self._turns) % len(kind.deletes_at)] if kind.deletes_at else None
+            if place is not None:
+                changes.insert(place, partial(scratch.delete, scratch.etag))
             scratch.may_exist = True
             racers = await self._raced(changes)
         failures = [racer.failure for racer in racers if racer.failure]
-        if not tally.counts(racers):
+        if not tally.counts(racers, place):
             await (self._attempts.back_off(failures[0]) if failures else self._attempts.back_off_after_race())
         await _follow(scratch, racers)
 
@@ -188,25 +201,15 @@ async def _swaps(scratch: ScratchObject, _: AsyncExitStack, count: int = RACERS)
     return [partial(scratch.put, secrets.token_bytes(8), if_match=scratch.etag) for _ in range(count)]
 
 
-def deletes() -> RacedChanges:
-    """A DELETE with ``If-Match`` and PUTs with the same one; the DELETE is sent last and first by turns.
-
-    Ceph RGW lets both through most often if it is last; a server that decides a DELETE in two steps, if it is first.
-    """
-    turns = count()
-
-    async def changes(scratch: ScratchObject, stack: AsyncExitStack) -> Sequence[Change]:
-        found = [*await _swaps(scratch, stack, RACERS - 1)]
-        found.insert(0 if next(turns) % 2 else len(found), partial(scratch.delete, scratch.etag))
-        return found
-
-    return RacedChanges(changes)
-
-
 CREATES: Final = RacedChanges(_creates, needs_object=False)
 """PUTs with ``If-None-Match: *``."""
 SWAPS: Final = RacedChanges(_swaps)
 """PUTs with ``If-Match``."""
+DELETES: Final = RacedChanges(partial(_swaps, count=RACERS - 1), deletes_at=(RACERS - 1, 0))
+"""A DELETE with ``If-Match`` and PUTs with the same one; the DELETE is sent last and first by turns.
+
+Ceph RGW lets both through most often if it is last; a server that decides a DELETE in two steps, if it is first.
+"""
 
 
 def completions(store: SupportsMultipart, cleanup: Cleanup, attempts: Attempts, *, absent: bool) -> RacedChanges:

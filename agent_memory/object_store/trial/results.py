@@ -29,7 +29,7 @@ class TrialResult(Enum):
     )
     NOT_IF_MISSING = (
         "this server ignores the precondition if the file was deleted, so a writer could bring a deleted or forgotten"
-        " text back"
+        " text back, and two callers could delete one file"
     )
     NOT_RACED = (
         "this server's precondition cannot be tried in a race, because it does not keep the preconditions of writes"

@@ -25,6 +25,7 @@ from agent_memory.core.versions.record import Record, records_of
 from agent_memory.runtime.run import step
 from agent_memory.testing.recording import RecordingPlugin
 from tests.core.versions.helpers import ON, contents, digest, opened, operations, records
+from tests.core.versions.hostile import Killed, killing
 from tests.support.loops import looped
 from tests.support.servers import Root
 
@@ -207,6 +208,26 @@ def test_pages_of_any_size_have_all_versions_in_their_order(memory: AgentMemory,
         while page := memory.versions.list("a", limit=limit, after=found[-1]):
             found += page
         assert found == list(whole)
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before a call", "after a call"])
+def test_pages_go_on_after_a_write_that_was_killed(memory: AgentMemory, after: bool) -> None:
+    """The record of the state that it would have ended is kept before the change, and the change was not made."""
+    was_killed, number, left = True, 0, 0
+    while was_killed:
+        path = f"{(number := number + 1)}"
+        for text in range(4):
+            memory.write(path, f"{text}")
+        try:
+            with killing(memory, number, after=after):
+                memory.write(path, "killed")
+            was_killed = False
+        except Killed:
+            left += memory.read(path) == "3"
+        whole = memory.versions.list(path)
+        for limit in (1, 2, 10):
+            assert memory.versions.list(path, limit=limit, after=whole[0]) == whole[1 : 1 + limit]
+    assert left > 1
 
 
 def _counting(counts: Counter[str], name: str, verb: Callable[..., Any]) -> Callable[..., Any]:
