@@ -65,7 +65,7 @@ def _erasing(settings: Settings, target: str | None, key_file: Path | None) -> I
         for log in logs:
             log.required = True  # it is an error if it cannot destroy the salt
         with (
-            _audits(settings, target, key_file, bool(logs)) as audits,
+            _audits(settings, target, key_file, logs) as audits,
             open_store(settings.url, settings.storage_options(), settings, others) as seen,
             open_store(settings.url, settings.storage_options(), settings, [*configured, *audits]) as store,
         ):
@@ -82,11 +82,12 @@ def _note_versions(searched: bool) -> None:
 
 @contextmanager
 def _audits(
-    settings: Settings, target: str | None, key_file: Path | None, configured: bool
+    settings: Settings, target: str | None, key_file: Path | None, configured: Sequence[AuditPlugin]
 ) -> Iterator[list[AuditPlugin]]:
     """The plugins that write receipts: to the log of ``--log``, and to the store's own log, which has salts to destroy.
 
-    The store's own log is created only if no other log is named or configured, and never with ``--no-audit``.
+    The store's own log is created only if no other log is named or configured, and never with ``--no-audit``. It gets
+    one receipt if it is also the named or configured log.
     """
     with ExitStack() as stack:
         audits: list[AuditPlugin] = []
@@ -96,6 +97,7 @@ def _audits(
         stack.callback(own.store.close)
         is_keyed = own.is_keyed()
         is_there = is_keyed is not None or Salts(own).known_commitment(settings.agent) is not None
+        is_there = is_there and not any(log.writes_to(own) for log in (*configured, *audits))
         if is_there or not (audits or configured or settings.no_audit):
             key = key_file if is_keyed or target is None else None
             audits.append(stack.enter_context(_opened(own, key, settings.checkpoints())))

@@ -145,6 +145,11 @@ class AuditPlugin(Plugin, Uncopied):
             not path or any(_is_made_below(record, agent, path) for record in records(self._location))
         )
 
+    def writes_to(self, location: LogLocation) -> bool:
+        """Whether a location is that of this log, as its identity says; False if it has no identity yet."""
+        identity = location.identity()
+        return identity is not None and self._location.identity() == identity
+
     def flush(self) -> None:
         """Write the waiting records; a service calls this when it is closed."""
         if self._closed:

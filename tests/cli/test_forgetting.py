@@ -205,6 +205,22 @@ def test_a_configured_log_gets_the_receipt_and_reports_a_salt_that_cannot_be_des
     assert "required plugin 'AuditPlugin' could not report it" in result.stderr
 
 
+@pytest.mark.parametrize("named", ["configured", "--log"])
+def test_the_stores_own_log_gets_one_receipt_if_it_is_named_too(
+    run: Run, store: Path, monkeypatch: pytest.MonkeyPatch, named: str
+) -> None:
+    url = ("--url", str(store))
+    if named == "configured":
+        monkeypatch.setenv("AGENT_MEMORY_PLUGINS", json.dumps({"audit": {"target": store.as_uri()}}))
+    assert run(*url, "write", "a.md", "x").exit_code == 0
+    log = () if named == "configured" else ("--log", store.as_uri())
+    result = run(*url, "forget", "--yes", "a.md", *log)
+    assert (result.exit_code, result.stderr) == (0, "")
+    shown = json.loads(run(*url, "--json", "audit", "show").stdout)["records"]
+    assert [record["operation"] for record in shown].count("forget") == 1
+    assert run(*url, "audit", "verify").exit_code == 0
+
+
 def test_names_that_are_no_keys_are_reported(run: Run, store: Path) -> None:
     (store / "agent_memory" / "bob" / "what?.md").write_text("x")
     result = run("--url", str(store), "forget", "--yes", "--agent", "bob")
