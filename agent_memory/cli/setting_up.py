@@ -14,7 +14,7 @@ import shutil
 import typing
 import unicodedata
 from collections.abc import Mapping, Sequence
-from importlib.metadata import entry_points, version
+from importlib.metadata import EntryPoint, distributions, entry_points, version
 from importlib.resources import files
 from pathlib import Path
 from string import Template
@@ -113,9 +113,20 @@ def _backends() -> list[PluginRow]:
     broken = broken_plugins()
     rows = []
     for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
-        hooks = () if point.name in broken else (f"{PROJECT}_register_backends",)
-        rows.append(PluginRow(point.name, package_of(point), point.name not in broken, hooks, broken.get(point.name)))
+        error = broken.get(point.name) or _missing(point)
+        hooks = () if error else (f"{PROJECT}_register_backends",)
+        rows.append(PluginRow(point.name, package_of(point), error is None, hooks, error))
     return rows
+
+
+def _missing(point: EntryPoint) -> str | None:
+    """The packages of the extra with the entry point's name that are not installed; None if there are none."""
+    if point.dist is None:
+        return None
+    only = re.compile(rf"""([\w.-]+)[^;]*; *extra == ["']{re.escape(point.name)}["']""")
+    needed = [found[1] for line in point.dist.requires or () if (found := only.fullmatch(line))]
+    missing = [name for name in needed if not any(distributions(name=name))]
+    return f"needs {', '.join(missing)}: pip install '{point.dist.name}[{point.name}]'" if missing else None
 
 
 def _made_by(factory: Any) -> object:

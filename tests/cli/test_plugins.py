@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import sysconfig
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -40,6 +43,21 @@ def test_installed_plugins_are_listed_with_their_hooks(run: Run) -> None:
     assert all(row["package"].startswith("agent-memory-files ") and row["error"] is None for row in found.values())
     text = run("plugins").stdout
     assert "filter_content" in text
+
+
+def test_a_backend_whose_package_is_not_installed_is_not_enabled(tmp_path: Path) -> None:
+    packages = tmp_path / "packages"
+    packages.mkdir()
+    for each in Path(sysconfig.get_path("purelib")).iterdir():
+        if not each.name.startswith("obstore"):
+            (packages / each.name).symlink_to(each)
+    program = f"import site; site.addsitedir({str(packages)!r}); from agent_memory.cli import main; main()"
+    command = [sys.executable, "-S", "-c", program, "--json", "plugins"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    found = {row["name"]: row for row in json.loads(done.stdout)["plugins"]}
+    assert (found["obstore"]["enabled"], found["obstore"]["hooks"]) == (False, [])
+    assert found["obstore"]["error"] == "needs obstore: pip install 'agent-memory-files[obstore]'"
+    assert all(found[name]["enabled"] for name in ("file", "memory", "s3", "fsspec"))
 
 
 def test_enabled_plugins_are_listed_with_their_hooks(run: Run) -> None:
