@@ -49,7 +49,15 @@ SEARCH_BOOSTS: Final = {
 }
 """How the search weighs pages, by the beginnings of their names: lists of names and changes have every word, so a page
 that explains a word comes before them."""
-_EXAMPLE_LANGUAGES: Final = {".py": "python", ".toml": "toml"}
+_EXAMPLE_LANGUAGES: Final = {
+    ".py": "python",
+    ".toml": "toml",
+    ".yaml": "yaml",
+    ".service": "ini",
+    ".txt": "text",
+    "Dockerfile": "dockerfile",
+}
+"""The files of an example that its section shows, by suffix or name."""
 
 _FENCE: Final = re.compile(r"^ *(`{3,})([^\n`]*)\n.*?^ *\1 *$", re.MULTILINE | re.DOTALL)
 _FENCE_LINE: Final = re.compile(r" *`{3,}[^\s`]*")
@@ -146,17 +154,28 @@ def examples() -> Iterator[Path]:
         yield from [path] if (path / "README.md").exists() else sorted(path.glob("*.py"))
 
 
+def example_files(example: Path) -> list[Path]:
+    """The files of an example that the page shows, programs first."""
+    if example.is_file():
+        return [example]
+    files = [file for file in example.rglob("*") if _example_language(file)]
+    return sorted(files, key=lambda file: (file.suffix != ".py", file))
+
+
+def _example_language(file: Path) -> str | None:
+    return _EXAMPLE_LANGUAGES.get(file.suffix or file.name)
+
+
 def examples_page() -> str:
     """The Markdown of the page with the source of each example."""
     lines = ["# Examples", "", "They run without a key. Where one needs more files, they are below it.", ""]
     for example in examples():
         name = example.relative_to(ROOT).as_posix()
-        files = [example] if example.is_file() else sorted(example.rglob("*.py")) + sorted(example.glob("*.toml"))
         lines += [f"## {name}", ""]
-        for file in files:
-            title = "" if file == example else f' title="{file.relative_to(example).as_posix()}"'
+        for file in example_files(example):
+            lines += [] if file == example else [f"### {file.relative_to(ROOT).as_posix()}", ""]
             source = file.read_text(encoding="utf-8").strip()
-            lines += [f"```{_EXAMPLE_LANGUAGES[file.suffix]}{title}", source, "```", ""]
+            lines += [f"```{_example_language(file)}", source, "```", ""]
     return "\n".join(lines)
 
 
@@ -210,8 +229,8 @@ def _site_link(link: re.Match[str], source: str, uri: str) -> str:
     page = _page_of(found)
     if page is not None:
         return f"[{text}]({posixpath.relpath(page, posixpath.dirname(uri) or '.')}{mark}{anchor})"
-    if ROOT / found in examples():
-        anchor = re.sub(r"[^\w-]", "", found)
+    if any(ROOT / found in (example, *example_files(example)) for example in examples()):
+        anchor = re.sub(r"[^\w-]", "", found).lower()
         return f"[{text}]({posixpath.relpath(EXAMPLES, posixpath.dirname(uri) or '.')}#{anchor})"
     if found.startswith("../") or not (ROOT / found).exists():
         return link[0]  # a broken link stays, for the strict build to find

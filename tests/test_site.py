@@ -59,8 +59,8 @@ def test_the_search_shows_the_reference_after_a_page_that_explains(uri: str, met
 
 def test_the_page_of_the_examples_has_each_of_them() -> None:
     page = examples_page()
-    for file in (ROOT / "examples").rglob("*.py"):
-        assert file.read_text().strip() in page, file
+    for file in [*(ROOT / "examples").rglob("*.py"), *(ROOT / "examples/production").iterdir()]:
+        assert file.name == "README.md" or file.is_dir() or file.read_text().strip() in page, file
 
 
 @pytest.mark.parametrize(
@@ -75,6 +75,12 @@ def test_the_page_of_the_examples_has_each_of_them() -> None:
             "[agent](../examples.md#examplesintegrationsdeep_agentpy)",
         ),
         ("docs/s3.md", "s3.md", "[loop](../examples/claude-loop)", "[loop](examples.md#examplesclaude-loop)"),
+        (
+            "docs/production.md",
+            "production.md",
+            "[`Dockerfile`](../examples/production/Dockerfile)",
+            "[`Dockerfile`](examples.md#examplesproductiondockerfile)",
+        ),
         ("docs/s3.md", "s3.md", "[figures](evidence)", "figures (`docs/evidence`)"),
         ("docs/s3.md", "s3.md", "[why](decisions/026-threads.md)", "why (`docs/decisions/026-threads.md`)"),
         ("CONTRIBUTING.md", "contributing.md", "[Decisions](docs/decisions)", "Decisions (`docs/decisions`)"),
