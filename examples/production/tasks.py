@@ -1,13 +1,14 @@
 """Celery tasks that change memories: each process of the pool opens one service, and closes it when it ends.
 
 pip install -r requirements.txt celery
-CELERY_BROKER_URL=… AGENT_MEMORY_URL=s3://my-bucket/memories celery -A tasks worker --concurrency 4
+CELERY_BROKER_URL=… AGENT_MEMORY_URL=s3://my-bucket/memories AGENT_MEMORY_CONFIG=agent-memory.toml \
+    celery -A tasks worker --concurrency 4
 """
 
 import os
 
 from celery import Celery, Task
-from celery.signals import worker_process_init, worker_process_shutdown
+from celery.signals import worker_init, worker_process_init, worker_process_shutdown
 
 from agent_memory import AgentMemoryService, ConflictError, FileOperationError, OutcomeUnknownError, agent_id
 from agent_memory.plugins.configuration import plugins_from
@@ -16,6 +17,12 @@ app = Celery("memories")  # the broker and the backend are those of CELERY_BROKE
 app.conf.task_acks_late = True  # a task whose process was killed is sent again, with the same id
 app.conf.task_reject_on_worker_lost = True
 service: AgentMemoryService
+
+
+@worker_init.connect
+def require_configuration(**_: object) -> None:
+    if not os.environ.get("AGENT_MEMORY_CONFIG"):  # `SystemExit`, because Celery only logs other errors
+        raise SystemExit("AGENT_MEMORY_CONFIG is not set: there would be no audit log, no limits and no redaction")
 
 
 @worker_process_init.connect

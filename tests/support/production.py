@@ -93,10 +93,15 @@ def children_of(pid: int) -> set[int]:
 
 def kill_a_worker(pid: int) -> None:
     """Kill one worker process of a server, and wait until another one takes its place."""
+    replace_a_worker(pid, signal.SIGKILL)
+
+
+def replace_a_worker(pid: int, number: signal.Signals) -> None:
+    """Send a signal to one worker process of a server, and wait until another one takes its place."""
     workers = children_of(pid)
-    killed = max(workers)
-    os.kill(killed, signal.SIGKILL)
-    until(lambda: killed not in (now := children_of(pid)) and len(now) == len(workers), "no worker takes its place")
+    ended = max(workers)
+    os.kill(ended, number)
+    until(lambda: ended not in (now := children_of(pid)) and len(now) == len(workers), "no worker takes its place")
 
 
 def _contents(path: Path) -> bytes:
