@@ -215,12 +215,13 @@ def require_versions(settings: Settings, memory: AgentMemory, path: str, limit: 
 def _list(settings: Settings, path: str, limit: int, after: str | None, text: str | None) -> None:
     left_out: list[tuple[FileVersion, AgentMemoryError]] = []
     with settings.memory(Access.READ) as memory:
-        found = memory.versions.list(path, limit=limit if text is None else None, after=after)
+        found = memory.versions.list(path, limit=limit + 1 if text is None else None, after=after)
         is_off = not any(each.ended_by for each in found) and memory.versions.limits() is None
         if path and not found:
             require_versions(settings, memory, path)
         if text is not None:
-            found = tuple(itertools.islice(_containing(memory, found, text, left_out), limit))
+            found = tuple(itertools.islice(_containing(memory, found, text, left_out), limit + 1))
+        found, has_more = found[:limit], len(found) > limit
     for each, error in left_out:
         note(f"version {each.id} of {field(each.path)} {_reason(each, error)}")
     skipped = settings.skipped.count
@@ -229,12 +230,13 @@ def _list(settings: Settings, path: str, limit: int, after: str | None, text: st
     if settings.json:
         show_json({"path": path, "versions": [asdict(each) for each in found], "skipped": skipped})
     else:
-        _print(path, found, limit)
+        _print(path, found, has_more)
         if is_off and not skipped:
             note('this store keeps no versions: "agent-memory versions on" turns them on')
         elif not (found or left_out or skipped):
-            agent = f"of agent {settings.agent!r}"
-            note(f"no earlier version {agent}" if text is None else f"no kept version {agent} contains this text")
+            of = f"of {field(path)}" if path else f"of agent {settings.agent!r}"
+            of += f" after {after}" if after else ""
+            note(f"no earlier version {of}" if text is None else f"no kept version {of} contains this text")
     if text is not None and (left_out or skipped or not found):
         raise click.exceptions.Exit(Exit.FAILED)
 
@@ -249,12 +251,12 @@ def _reason(version: FileVersion, error: AgentMemoryError) -> str:
     return f"could not be searched: {reason_of(error)}"
 
 
-def _print(path: str, found: Sequence[FileVersion], limit: int) -> None:
+def _print(path: str, found: Sequence[FileVersion], has_more: bool) -> None:
     for each in found:
         click.echo(printable(_line(each, path)))
-    if len(found) == limit:
+    if has_more:
         last = found[-1].id if path else f"{found[-1].path}@{found[-1].id}"
-        note(f"{counted(limit, 'version')}; --after {shlex.quote(last)} shows the next ones")
+        note(f"{counted(len(found), 'version')}; --after {shlex.quote(last)} shows the next ones")
 
 
 def _containing(

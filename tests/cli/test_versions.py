@@ -54,6 +54,18 @@ def test_versions_are_listed_newest_first(stored: Run) -> None:
     assert len(rows(stored("versions", "old/a.md", "--after", first))) == 2
 
 
+def test_a_note_names_the_next_versions_only_if_there_are_any(stored: Run) -> None:
+    last = ids(stored)[-1]
+    for options in (["-n", "3"], ["--containing", "one", "-n", "2"]):
+        result = stored("versions", "notes/a.md", *options)
+        assert (len(rows(result)), result.stderr) == (int(options[-1]), "")
+    assert "--after" in stored("versions", "notes/a.md", "--containing", "one", "-n", "1").stderr
+    after = stored("versions", "notes/a.md", "--after", last)
+    assert (after.exit_code, after.stderr) == (0, f"Note: no earlier version of notes/a.md after {last}\n")
+    nothing = stored("versions", "notes/a.md", "--containing", "nowhere")
+    assert (nothing.exit_code, nothing.stderr) == (1, "Note: no kept version of notes/a.md contains this text\n")
+
+
 def test_without_a_path_the_versions_of_all_files_are_listed(stored: Run) -> None:
     stored("write", "b.md", "x")
     stored("rm", "b.md")
