@@ -106,8 +106,8 @@ class StoreRecord:
         if needs or _numbers(self.least_release) > _numbers(release()):
             raise UnsupportedOperationError(
                 f"this store {needs or 'was changed by a newer release'}: only agent-memory {self.least_release} or "
-                f"later may change it, this is {release()}; upgrade {DISTRIBUTION}; nothing was changed, and reading "
-                "still works"
+                f"later may change it, this is {_installed() or release()}; upgrade {DISTRIBUTION}; nothing was "
+                "changed, and reading still works"
             )
 
     @staticmethod
@@ -133,11 +133,16 @@ def damaged_record() -> ReadError:
 @cache
 def release() -> str:
     """The number of this release, without a suffix such as ``rc1``."""
-    try:
-        found = _RELEASE.match(version(DISTRIBUTION))
-    except PackageNotFoundError:  # a copy of the source that is not installed
-        found = None
+    found = _RELEASE.match(_installed())
     return found[0] if found else max(LEAST_RELEASES.values(), key=_numbers)
+
+
+def _installed() -> str:
+    """The version of the installed distribution; "" for a copy of the source that is not installed."""
+    try:
+        return version(DISTRIBUTION)
+    except PackageNotFoundError:
+        return ""
 
 
 def _parsed(data: bytes, fields: dict[str, Any]) -> StoreRecord:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+import agent_memory
 from agent_memory import (
     AgentMemory,
     AgentMemoryError,
@@ -345,7 +346,7 @@ def test_the_error_names_what_the_store_needs(fields: dict[str, object], needs: 
     before = stored(backend)
     with pytest.raises(UnsupportedOperationError, match=needs) as refused:
         AgentMemory.open(backend).write("a.md", "x")
-    assert f"this is {release()}; upgrade agent-memory-files" in str(refused.value)
+    assert f"this is {agent_memory.__version__}; upgrade agent-memory-files" in str(refused.value)
     assert stored(backend) == before
     assert AgentMemory.open(backend).read("a.md") == "two"
 
