@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -37,6 +38,8 @@ from agent_memory.registry import broken_plugins, installed_backends
 if TYPE_CHECKING:
     from agent_memory.testing.conformance import Outcome, Promise
 
+_PACKAGES = {"s3": "s3fs", "obstore": "obstore"}
+"""The package that each extra with a backend installs."""
 _ROUNDS = 10
 _OPERATION_SECONDS = 10.0
 _LIMITED_SECONDS = 60.0
@@ -241,7 +244,7 @@ def _doubles(capabilities: Capabilities, trees: Sequence[AgentTree]) -> list[Obs
 
 def _document(diagnosis: Diagnosis) -> dict[str, Any]:
     return {
-        "backends": sorted(installed_backends()),
+        "backends": sorted(installed_backends().keys() - _without_package().keys()),
         "broken_plugins": dict(broken_plugins()),
         "store": asdict(diagnosis.store) if diagnosis.store else None,
         "tracked_by_git": diagnosis.tracked,
@@ -259,8 +262,18 @@ def _document(diagnosis: Diagnosis) -> dict[str, Any]:
     }
 
 
+def _without_package() -> dict[str, str]:
+    """The extra of each installed backend whose package is not installed."""
+    extras = {scheme: "obstore" if scheme.endswith("+obstore") else scheme for scheme in installed_backends()}
+    missing = {extra for extra, package in _PACKAGES.items() if importlib.util.find_spec(package) is None}
+    return {scheme: extra for scheme, extra in extras.items() if extra in missing}
+
+
 def _print_plugins() -> None:
-    click.echo(f"Backends installed: {', '.join(sorted(installed_backends()))}")
+    missing = _without_package()
+    click.echo(f"Backends installed: {', '.join(sorted(installed_backends().keys() - missing.keys()))}")
+    for scheme, extra in sorted(missing.items()):
+        click.echo(f"Backend without its package: {scheme}: {install_hint(extra)}")
     for name, error in sorted(broken_plugins().items()):
         click.echo(f"Backend that does not load: {name}: {' '.join(error.split())}")
 

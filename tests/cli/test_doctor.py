@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -220,6 +222,20 @@ def test_a_name_that_is_both_a_file_and_a_directory_is_detected() -> None:
     backend.write(agent.join("a"), b"x")
     backend.write(agent.join("a/b"), b"x")
     assert [tree.doubles for tree in doctor.diagnosed(backend, 1).trees] == [["a"]]
+
+
+def test_a_backend_without_its_package_is_not_listed_as_installed(tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.modules['s3fs'] = None\n"  # an import of it fails
+        "from agent_memory.cli import main; main()"
+    )
+    command = [sys.executable, "-c", code, "--url", str(tmp_path / "store"), "doctor", "--rounds", "1"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert " s3," not in shown[0]
+    assert shown[1] == "Backend without its package: s3: pip install 'agent-memory-files[s3]'"
+    document = json.loads(subprocess.run([*command, "--json"], capture_output=True, check=True).stdout)
+    assert "s3" not in document["backends"]
+    assert "file" in document["backends"]
 
 
 def test_a_backend_that_does_not_load_is_listed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
