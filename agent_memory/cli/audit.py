@@ -299,8 +299,8 @@ def _line(record: Record) -> str:
     """A record as a row of fields; each field is quoted so that it stays one field.
 
     The fields are: day, time, agent, actor, operation or event, path and outcome, "-" for a missing one; after the path
-    "->" and the target of a move; at the end the size, "bytes", the beginning of the digest, and "call" with the tool
-    call.
+    "->" and the target of a move; at the end "repeated" for a repeated call, which changed nothing, the size, "bytes",
+    the beginning of the digest, and "call" with the tool call.
     """
     what = record.get("operation") or record["event"]
     end = "begun" if record["event"] == "intent" else record.get("error") or record.get("outcome")
@@ -308,7 +308,8 @@ def _line(record: Record) -> str:
     facts = [
         f"{time_of(record):%Y-%m-%d %H:%M:%S}", _shown(record.get("agent")), _shown(record.get("actor")), _shown(what),
         _shown_path(record.get("path")), *(["->", _shown_path(record["target"])] if "target" in record else []),
-        _shown(end), *([f"{_shown(size)} bytes"] if size is not None else []),
+        _shown(end), *(["repeated"] if record.get("replayed") else []),
+        *([f"{_shown(size)} bytes"] if size is not None else []),
         *([_shown(digest[:_DIGITS])] if digest else []),
         *([f"call {_shown(call)}"] if call is not None else []),
         *(["(not as written)"] if _EDITED in record else []),

@@ -139,6 +139,19 @@ def test_show_filters_by_agent_actor_path_and_time(run: Run, log: Path) -> None:
     assert run(*show, "--until", "soon").exit_code == 2
 
 
+def test_show_marks_a_repeated_call_that_changed_nothing(run: Run, tmp_path: Path) -> None:
+    with (
+        AuditPlugin(tmp_path / "audit.jsonl") as audit,
+        AgentMemoryService(tmp_path / "store", plugins=[audit], actor="ops") as service,
+    ):
+        for _ in range(2):
+            service.agent("bob").once("run-7/step-3").append("log.md", "deployed\n")
+    first, second = rows(run("audit", "show", "--log", str(tmp_path / "audit.jsonl")))
+    assert "  ok  9 bytes" in first
+    assert "repeated" not in first
+    assert "  ok  repeated" in second
+
+
 def test_show_filters_by_tool_call(run: Run, tmp_path: Path) -> None:
     with AgentMemoryService("memory://", plugins=[AuditPlugin(tmp_path / "calls.jsonl")]) as service:
         for number in range(3):
