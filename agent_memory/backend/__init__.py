@@ -219,16 +219,17 @@ class Appends(Protocol):
     """An optional verb: append in one step, for a storage that needs no read and write of the whole file."""
 
     def append(
-        self, key: Key, data: bytes, *, separator: bytes = b"", when: AppendWhen = ANY
+        self, key: Key, data: bytes, *, separator: bytes = b"", when: AppendWhen = ANY, most: int | None = None
     ) -> Appended | Awaitable[Appended]:
         """Append to a file, or create it unless ``when`` is ``PRESENT``, in one atomic step.
 
         ``separator``, of at most 64 bytes, is inserted before ``data`` if the file is not empty and does not end with
-        it; this is checked in the same atomic step.
+        it; ``most`` is the maximum size of the new file in bytes. Both are checked in the same atomic step.
 
         Raises:
             AgentMemoryFileNotFoundError: ``PRESENT`` and no file has this name.
             FileAlreadyExistsError: the name is a directory or lies below a file.
+            FileTooLargeError: the new file would have more than ``most`` bytes; the old state is intact.
             AppendError: the storage failed; the old state is intact.
         """
         ...

@@ -62,6 +62,12 @@ def refuse_larger_append(key: Key, size: int, limit: int) -> None:
         )
 
 
+def refuse_over_most(key: Key, size: int, most: int | None) -> None:
+    """Raise `FileTooLargeError` if an append would make a file larger than its caller allows, both in bytes."""
+    if most is not None and size > most:
+        raise FileTooLargeError(f"after this append the file would have {size:,} bytes", path=key.path)
+
+
 def _too_large(size: int, limit: int) -> str:
     return f"{size:,} bytes are more than the limit of {limit:,} bytes for one call"
 

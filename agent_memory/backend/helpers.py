@@ -1,8 +1,8 @@
 """Functions and classes that authors of backends use; none of them is part of the contract (`agent_memory.backend`).
 
 - A listing: `PageBuilder`.
-- Preconditions and sizes: `require`, `refuse_larger_read`; etags of a storage without its own: `content_etag`,
-  `digest_etag`.
+- Preconditions and sizes: `require`, `refuse_larger_read`, `refuse_over_most`; etags of a storage without its own:
+  `content_etag`, `digest_etag`.
 - Errors: `translating`, `storage_failure`, `not_found`, `taken_name`, `named`; of many files, `raise_failures`.
 - Time: `HostClock`, `Deadline`, `current_deadline`, `deadline_or_default`; waiting for a lock in a blocking backend:
   `TryLater`, `may_try_later`, `trying_later`.
@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from agent_memory.backend._checks import content_etag, digest_etag, refuse_larger_read, require
+from agent_memory.backend._checks import content_etag, digest_etag, refuse_larger_read, refuse_over_most, require
 from agent_memory.backend._deadline import (
     Deadline,
     HostClock,
@@ -42,6 +42,7 @@ __all__ = [
     "not_found",
     "raise_failures",
     "refuse_larger_read",
+    "refuse_over_most",
     "require",
     "storage_failure",
     "store_id",

@@ -25,7 +25,7 @@ from agent_memory.backend import (
     Snapshot,
     WriteWhen,
 )
-from agent_memory.backend._checks import joined, refuse_larger, refuse_larger_append
+from agent_memory.backend._checks import joined, refuse_larger, refuse_larger_append, refuse_over_most
 from agent_memory.backend._deadline import DEFAULT_SECONDS
 from agent_memory.backend.helpers import PageBuilder, not_found, require
 from agent_memory.errors import AppendError, FileOperationError, ReadError, UnsupportedOperationError, WriteError
@@ -274,14 +274,22 @@ class ObjectStoreBackend(Backend):
         *,
         separator: bytes = b"",
         when: AppendWhen = ANY,
+        most: int | None = None,
         origin: NewOrigin | None = None,
     ) -> Appended:
         """See `agent_memory.backend.Appends`: replaces the object by a longer one, by compare-and-swap."""
         async with self._writing(key, AppendError, _TO_APPEND) as write:
-            return await self._append(write, key, data, separator, when, origin)
+            return await self._append(write, key, data, separator, when, most, origin)
 
     async def _append(
-        self, write: Write, key: Key, data: bytes, separator: bytes, when: AppendWhen, origin: NewOrigin | None
+        self,
+        write: Write,
+        key: Key,
+        data: bytes,
+        separator: bytes,
+        when: AppendWhen,
+        most: int | None,
+        origin: NewOrigin | None,
     ) -> Appended:
         write.origin, write.keeps_origin = origin, True
         name = self._bucket.name(key)
@@ -299,6 +307,7 @@ class ObjectStoreBackend(Backend):
             if base is None or not base.before:
                 refuse_larger(key, len(data), self.max_bytes)
                 refuse_larger_append(key, len(whole), self.max_bytes)
+            refuse_over_most(key, (base.before if base else 0) + len(whole), most)
             return whole
 
         try:

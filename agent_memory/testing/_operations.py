@@ -111,6 +111,20 @@ class AppendingContract(ContractBase):
         assert appending.holds("log") == b"a\nb\nc\nd"
 
     @pytest.mark.parametrize("when", [ANY, PRESENT], ids=["any", "present"])
+    def test_an_append_over_the_given_size_is_refused(self, appending: ContractStore, when: AppendWhen) -> None:
+        if not isinstance(appending.backend, Appends):
+            return  # there is no verb that takes a size
+        appending.write("log", b"old")
+        for separator, most in ((b"\n", 5), (b"", 4)):
+            with pytest.raises(FileTooLargeError):
+                appending.call("append", "log", b"nw", separator=separator, when=when, most=most)
+        assert appending.holds("log") == b"old"
+        assert appending.call("append", "log", b"nw", separator=b"\n", when=when, most=6).size == 6
+        with pytest.raises((FileTooLargeError, AgentMemoryFileNotFoundError)):
+            appending.call("append", "new", b"data", when=when, most=3)
+        assert appending.names() == ("log",)
+
+    @pytest.mark.parametrize("when", [ANY, PRESENT], ids=["any", "present"])
     @pytest.mark.parametrize("name", ["dir", "dir/sub", "dir/file/below", "dir/file/far/below"])
     def test_a_taken_name_is_not_appended_to(self, appending: ContractStore, name: str, when: AppendWhen) -> None:
         appending.write("dir/file", b"1")

@@ -34,6 +34,7 @@ from agent_memory.backend.helpers import (
     digest_etag,
     may_try_later,
     refuse_larger_read,
+    refuse_over_most,
     require,
     trying_later,
 )
@@ -149,9 +150,10 @@ class LocalBackend(BlockingBackend):
         *,
         separator: bytes = b"",
         when: AppendWhen = ANY,
+        most: int | None = None,
         origin: NewOrigin | None = None,
     ) -> Appended:
-        return self._change(key, AppendError, lambda: self._append(key, data, separator, when, origin))
+        return self._change(key, AppendError, lambda: self._append(key, data, separator, when, most, origin))
 
     def delete(self, key: Key, when: ReadWhen = ANY) -> None:
         self._change(key, WriteError, lambda: self._delete(key, when))
@@ -329,10 +331,19 @@ class LocalBackend(BlockingBackend):
                     return state_etag(new.state, new.size)
         return digest_etag(sha256)
 
-    def _append(self, key: Key, data: bytes, separator: bytes, when: AppendWhen, origin: NewOrigin | None) -> Appended:
+    def _append(
+        self,
+        key: Key,
+        data: bytes,
+        separator: bytes,
+        when: AppendWhen,
+        most: int | None,
+        origin: NewOrigin | None,
+    ) -> Appended:
         with self._locked_path(key, make=when is ANY) as place:
             found = place.open_file(must_exist=when is PRESENT)
             if found is None:
+                refuse_over_most(key, len(data), most)
                 made = origin(time.time()) if origin else None
                 self._put(place, data, made)
                 return Appended(len(data), origin=made)
@@ -341,6 +352,7 @@ class LocalBackend(BlockingBackend):
             if separator and size:
                 tail = _files.read_range(file, max(0, size - len(separator)), size)
                 data = data if tail == separator else separator + data
+            refuse_over_most(key, size + len(data), most)
             if found.st_nlink > 1:  # the content under the file's other name must not change
                 whole = place.content(self._allow_hard_links) + data
                 self._put(place, whole, _files.origin_of(file))

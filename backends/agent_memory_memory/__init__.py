@@ -47,6 +47,7 @@ from agent_memory.backend.helpers import (
     content_etag,
     not_found,
     refuse_larger_read,
+    refuse_over_most,
     require,
     taken_name,
 )
@@ -182,20 +183,31 @@ class MemoryBackend(BlockingBackend):
         *,
         separator: bytes = b"",
         when: AppendWhen = ANY,
+        most: int | None = None,
         origin: NewOrigin | None = None,
     ) -> Appended:
-        return self._changes.run(key, lambda: self._append(key, data, separator, when, origin))
+        return self._changes.run(key, lambda: self._append(key, data, separator, when, most, origin))
 
-    def _append(self, key: Key, data: bytes, separator: bytes, when: AppendWhen, origin: NewOrigin | None) -> Appended:
+    def _append(
+        self,
+        key: Key,
+        data: bytes,
+        separator: bytes,
+        when: AppendWhen,
+        most: int | None,
+        origin: NewOrigin | None,
+    ) -> Appended:
         require(key, self._state(key), when)
         self._refuse_taken(key)
         file = self._fs.store.get(self._path(key))
         if file is None:
+            refuse_over_most(key, len(data), most)
             made = self._put(key, data, origin)
             return Appended(len(data), origin=getattr(made, _ORIGIN))
         if file.size and separator:
             file.seek(-min(file.size, len(separator)), 2)
             data = data if file.read() == separator else separator + data
+        refuse_over_most(key, file.size + len(data), most)
         file.seek(0, 2)
         file.write(data)
         file.modified = datetime.fromtimestamp(self._changes.now(), tz=UTC)

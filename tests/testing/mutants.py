@@ -165,11 +165,18 @@ class AppendThatLoses(_Mutant):
     caught_by = "test_racing_appends_lose_nothing"
 
     def append(
-        self, key: Key, data: bytes, *, separator: bytes = b"", when: AppendWhen = ANY, origin: NewOrigin | None = None
+        self,
+        key: Key,
+        data: bytes,
+        *,
+        separator: bytes = b"",
+        when: AppendWhen = ANY,
+        most: int | None = None,
+        origin: NewOrigin | None = None,
     ) -> Appended:
         old = self.content(key)
-        if old is None:
-            return super().append(key, data, separator=separator, when=when, origin=origin)
+        if old is None or most is not None:
+            return super().append(key, data, separator=separator, when=when, most=most, origin=origin)
         _let_others_run()
         middle = separator if old and not old.endswith(separator) else b""
         self.write(key, old + middle + data)
@@ -180,21 +187,69 @@ class SeparatorDecidedOutside(_Mutant):
     caught_by = "test_racing_appends_set_a_separator_exactly_once"
 
     def append(
-        self, key: Key, data: bytes, *, separator: bytes = b"", when: AppendWhen = ANY, origin: NewOrigin | None = None
+        self,
+        key: Key,
+        data: bytes,
+        *,
+        separator: bytes = b"",
+        when: AppendWhen = ANY,
+        most: int | None = None,
+        origin: NewOrigin | None = None,
     ) -> Appended:
         old = self.content(key)
         _let_others_run()
         middle = separator if old and not old.endswith(separator) else b""
-        return super().append(key, middle + data, when=when, origin=origin)
+        return super().append(key, middle + data, when=when, most=most, origin=origin)
 
 
 class SeparatorAlways(_Mutant):
     caught_by = "test_a_separator_goes_between_and_only_where_it_is_missing"
 
     def append(
-        self, key: Key, data: bytes, *, separator: bytes = b"", when: AppendWhen = ANY, origin: NewOrigin | None = None
+        self,
+        key: Key,
+        data: bytes,
+        *,
+        separator: bytes = b"",
+        when: AppendWhen = ANY,
+        most: int | None = None,
+        origin: NewOrigin | None = None,
     ) -> Appended:
-        return super().append(key, separator + data if self.content(key) else data, when=when, origin=origin)
+        data = separator + data if self.content(key) else data
+        return super().append(key, data, when=when, most=most, origin=origin)
+
+
+class AppendOfAnySize(_Mutant):
+    caught_by = "test_an_append_over_the_given_size_is_refused"
+
+    def append(
+        self,
+        key: Key,
+        data: bytes,
+        *,
+        separator: bytes = b"",
+        when: AppendWhen = ANY,
+        most: int | None = None,  # noqa: ARG002 - the mutation
+        origin: NewOrigin | None = None,
+    ) -> Appended:
+        return super().append(key, data, separator=separator, when=when, origin=origin)
+
+
+class AppendThatForgetsTheSeparatorInTheSize(_Mutant):
+    caught_by = "test_an_append_over_the_given_size_is_refused"
+
+    def append(
+        self,
+        key: Key,
+        data: bytes,
+        *,
+        separator: bytes = b"",
+        when: AppendWhen = ANY,
+        most: int | None = None,
+        origin: NewOrigin | None = None,
+    ) -> Appended:
+        larger = None if most is None else most + len(separator)
+        return super().append(key, data, separator=separator, when=when, most=larger, origin=origin)
 
 
 class AppendThatAlwaysCreates(_Mutant):
@@ -207,20 +262,28 @@ class AppendThatAlwaysCreates(_Mutant):
         *,
         separator: bytes = b"",
         when: AppendWhen = ANY,  # noqa: ARG002 - the mutation
+        most: int | None = None,
         origin: NewOrigin | None = None,
     ) -> Appended:
-        return super().append(key, data, separator=separator, origin=origin)
+        return super().append(key, data, separator=separator, most=most, origin=origin)
 
 
 class AppendInTwoHalves(_Mutant):
     caught_by = "test_a_reader_sees_whole_appends"
 
     def append(
-        self, key: Key, data: bytes, *, separator: bytes = b"", when: AppendWhen = ANY, origin: NewOrigin | None = None
+        self,
+        key: Key,
+        data: bytes,
+        *,
+        separator: bytes = b"",
+        when: AppendWhen = ANY,
+        most: int | None = None,
+        origin: NewOrigin | None = None,
     ) -> Appended:
-        super().append(key, data[: len(data) // 2], separator=separator, when=when, origin=origin)
+        super().append(key, data[: len(data) // 2], separator=separator, when=when, most=most, origin=origin)
         _let_others_run()
-        return super().append(key, data[len(data) // 2 :], when=PRESENT, origin=origin)
+        return super().append(key, data[len(data) // 2 :], when=PRESENT, most=most, origin=origin)
 
 
 class ReplaceInTwoHalves(_Mutant):
@@ -569,9 +632,16 @@ class AppendThatReplacesTheOrigin(_Mutant):
     caught_by = "test_an_append_leaves_the_origin_and_gives_one_to_a_new_file"
 
     def append(
-        self, key: Key, data: bytes, *, separator: bytes = b"", when: AppendWhen = ANY, origin: NewOrigin | None = None
+        self,
+        key: Key,
+        data: bytes,
+        *,
+        separator: bytes = b"",
+        when: AppendWhen = ANY,
+        most: int | None = None,
+        origin: NewOrigin | None = None,
     ) -> Appended:
-        appended = super().append(key, data, separator=separator, when=when, origin=origin)
+        appended = super().append(key, data, separator=separator, when=when, most=most, origin=origin)
         self.write(key, MemoryBackend.read(self, key).data, origin=lambda _: "another")
         return appended
 
