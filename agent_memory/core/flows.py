@@ -156,12 +156,12 @@ async def append(
 
 def appends(store: Any) -> TypeGuard[Appends]:
     """Whether a backend appends in place."""
-    return _supports(cast(Any, type(store)), Appends)
+    return _supports(store, Appends)
 
 
 def checks_capabilities(store: Any) -> TypeGuard[ChecksCapabilities]:
     """Whether a backend tests the capabilities of its server."""
-    return _supports(cast(Any, type(store)), ChecksCapabilities)
+    return _supports(store, ChecksCapabilities)
 
 
 async def checked_capabilities(store: Backend, run: Run, key: Key) -> Capabilities:
@@ -174,27 +174,27 @@ async def checked_capabilities(store: Backend, run: Run, key: Key) -> Capabiliti
 
 def moves_trees(store: Any) -> TypeGuard[MovesTrees]:
     """Whether a backend moves and deletes whole directories."""
-    return _supports(cast(Any, type(store)), MovesTrees)
+    return _supports(store, MovesTrees)
 
 
 def moves_files(store: Any) -> TypeGuard[MovesFiles]:
     """Whether a backend renames a file in one step."""
-    return _supports(cast(Any, type(store)), MovesFiles)
+    return _supports(store, MovesFiles)
 
 
 def writes_in_parts(store: Any) -> TypeGuard[WritesInParts]:
     """Whether a backend writes files of any size, in parts."""
-    return _supports(cast(Any, type(store)), WritesInParts)
+    return _supports(store, WritesInParts)
 
 
 def writes_copies(store: Any) -> TypeGuard[WritesCopies]:
     """Whether a backend creates a file as a copy of another one."""
-    return _supports(cast(Any, type(store)), WritesCopies)
+    return _supports(store, WritesCopies)
 
 
 def erases(store: Any) -> TypeGuard[Erases]:
     """Whether a backend erases all data of a file, such as earlier versions."""
-    return _supports(cast(Any, type(store)), Erases)
+    return _supports(store, Erases)
 
 
 def as_another_process(store: AnyBackend) -> AnyBackend:
@@ -202,8 +202,12 @@ def as_another_process(store: AnyBackend) -> AnyBackend:
     return store.as_another_process() if isinstance(store, ActsAsAnotherProcess) else store
 
 
+def _supports(store: Any, protocol: Any) -> bool:
+    return _is_a(cast(Any, getattr(store, "storage_type", type(store))), protocol)
+
+
 @cache  # issubclass with a protocol is slow
-def _supports(backend: Any, protocol: Any) -> bool:
+def _is_a(backend: Any, protocol: Any) -> bool:
     return issubclass(backend, protocol)
 
 

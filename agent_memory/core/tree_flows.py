@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, Final, cast
 
-from agent_memory.backend import ABSENT, ANY, Backend, DeletedTree, Entry, ETag, ReadWhen
+from agent_memory.backend import ABSENT, ANY, Backend, DeletedTree, Entry, ETag, Page, ReadWhen
 from agent_memory.backend._checks import content_sha256
 from agent_memory.backend._deadline import renewed_deadline
 from agent_memory.backend._pages import Markers, by_path
@@ -45,24 +44,31 @@ AT_ONCE: Final = 16
 """The number of files processed concurrently over a network."""
 
 
+async def pages(store: Backend, run: Run, prefix: Key, recursive: bool = True) -> AsyncIterator[Page]:
+    """List the names below a prefix, page by page."""
+    after: str | None = None
+    markers = Markers(prefix)
+    while True:
+        with renewed_deadline(run.now()):
+            page = await run.call(store.list, prefix, recursive=recursive, after=after, limit=_LIST_LIMIT)
+        yield page
+        after = page.next
+        if after is None:
+            return
+        markers.go_on(after)
+
+
 async def list_all(store: Backend, run: Run, prefix: Key, recursive: bool = True) -> Effect:
     """List all pages, in the order of the paths' UTF-8 bytes; with directories only if not recursive."""
     found: list[Entry] = []
-    skipped = 0
-    after: str | None = None
-    markers = Markers(prefix)
-    for pages in itertools.count(1):
-        with renewed_deadline(run.now()):
-            page = await run.call(store.list, prefix, recursive=recursive, after=after, limit=_LIST_LIMIT)
+    skipped = parts = 0
+    async for page in pages(store, run, prefix, recursive):
         found += page.entries
         found += (Entry(key, 0, 0.0, None, True) for key in page.directories)
         skipped += page.skipped
-        after = page.next
-        if after is None:
-            if pages > 1 or page.directories:
-                found.sort(key=by_path)
-            break
-        markers.go_on(after)
+        parts += 2 if page.directories else 1
+    if parts > 1:
+        found.sort(key=by_path)
     return Effect(entries=tuple(found), files=len(found), skipped=skipped)
 
 

@@ -11,8 +11,8 @@ An append writes no record, because the earlier state is the beginning of the ne
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, suppress
-from typing import Any, ParamSpec, TypeVar, cast
+from contextlib import suppress
+from typing import Any, cast
 
 from agent_memory.backend import (
     ABSENT,
@@ -21,12 +21,10 @@ from agent_memory.backend import (
     Appended,
     AppendWhen,
     Backend,
-    Capabilities,
     DeletedTree,
     Entry,
     ETag,
     NewOrigin,
-    Page,
     Parts,
     ReadWhen,
     Snapshot,
@@ -34,9 +32,9 @@ from agent_memory.backend import (
 )
 from agent_memory.backend.helpers import not_found
 from agent_memory.core import tree_flows
+from agent_memory.core.flow_store import FlowParts, FlowStore
 from agent_memory.core.flows import (
     Effect,
-    checked_capabilities,
     moves_files,
     moves_trees,
     read_if_present,
@@ -49,13 +47,10 @@ from agent_memory.core.versions.origin import MadeBy, Origin
 from agent_memory.core.versions.states import CurrentFile, read_current
 from agent_memory.errors import AgentMemoryFileNotFoundError, ConflictError, FileTooLargeError
 from agent_memory.key import Key
-from agent_memory.runtime.run import Run, RunAround
-
-P = ParamSpec("P")
-T = TypeVar("T")
+from agent_memory.runtime.run import Run
 
 
-class VersionedStore(Backend):
+class VersionedStore(FlowStore):
     """A store for the flow of one operation, which keeps the states that the operation ends. Its methods are flows.
 
     Args:
@@ -66,7 +61,6 @@ class VersionedStore(Backend):
         continues: the last state of a deleted file; a file that is created continues its history.
 
     Attributes:
-        run: runs flows over this store.
         archive: the records that the operation writes.
         appended_to: the id of the state that the operation appended to.
     """
@@ -74,11 +68,7 @@ class VersionedStore(Backend):
     def __init__(
         self, inner: Backend, run: Run, agent: str | None, by: MadeBy, continues: Origin | None = None
     ) -> None:
-        self.max_bytes = inner.max_bytes
-        self.part_bytes = inner.part_bytes
-        self._inner = inner
-        self._run = run
-        self.run = _VersionedRun(run, inner)
+        super().__init__(inner, run)
         self.archive = Archive(inner, run, agent, by)
         self._by = by
         self._continues = continues
@@ -88,24 +78,11 @@ class VersionedStore(Backend):
         self._copied: dict[Key, str | None] = {}
         self._read_for_move: dict[Key, CurrentFile] = {}
 
-    @property
-    def capabilities(self) -> Capabilities:  # type: ignore[override]  # not to be set
-        return self._inner.capabilities
-
-    async def check_capabilities(self, key: Key) -> Capabilities:
-        return await checked_capabilities(self._inner, self._run, key)
-
     async def read(self, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY) -> Snapshot:
         if (start, end) == (None, None) and not key.is_internal:
             current = self._read_for_move.pop(key, None) or await self._current(key, when)
             return current.whole(self.max_bytes)
-        return await self._call(self._inner.read, key, start, end, when)
-
-    async def stat(self, key: Key) -> Entry:
-        return await self._call(self._inner.stat, key)
-
-    async def list(self, prefix: Key, *, recursive: bool = True, after: str | None = None, limit: int = 1000) -> Page:
-        return await self._call(self._inner.list, prefix, recursive=recursive, after=after, limit=limit)
+        return await super().read(key, start, end, when)
 
     async def write(self, key: Key, data: bytes, when: WriteWhen = ANY) -> ETag:
         if key.is_internal:
@@ -272,57 +249,22 @@ class VersionedStore(Backend):
     async def _delete(self, key: Key, before: CurrentFile) -> None:
         await self.archive.keep_then(before, None, lambda: self._call(self._inner.delete, key, before.snapshot.etag))
 
-    async def _call(self, primitive: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self._run.call(primitive, *args, **kwargs)
 
-
-class _VersionedParts:
-    """See `agent_memory.backend.Parts`: keeps the replaced state before the new one becomes visible.
-
-    Its methods are flows.
-    """
+class _VersionedParts(FlowParts):
+    """See `agent_memory.backend.Parts`: keeps the replaced state before the new one becomes visible."""
 
     def __init__(
         self, parts: Parts, store: VersionedStore, key: Key, before: CurrentFile | None, new: Origin | None
     ) -> None:
-        self.part_bytes = parts.part_bytes
-        self._parts = cast(Any, parts)
+        super().__init__(parts, store._run)
         self._store = store
         self._key = key
         self._before = before
         self._new = new
 
-    async def add(self, data: bytes) -> None:
-        await self._store._call(self._parts.add, data)
-
-    async def add_copy(self, source: Key, start: int, end: int, etag: ETag) -> bool:
-        added: bool = await self._store._call(self._parts.add_copy, source, start, end, etag)
-        return added
-
     async def complete(self) -> ETag:
-        async def complete() -> ETag:
-            etag: ETag = await self._store._call(self._parts.complete)
-            return etag
-
         archive = self._store.archive
         with archive.using_mark(self._key):
-            return await (archive.keep_then(self._before, self._new, complete) if self._before else complete())
-
-    async def abort(self) -> None:
-        await self._store._call(self._parts.abort)
-
-
-class _VersionedRun(RunAround):
-    """Another run, which also runs the methods that are flows: those of a `VersionedStore` and of its `Parts`."""
-
-    def __init__(self, run: Run, inner: Backend) -> None:
-        super().__init__(run)
-        self._inner = inner
-
-    async def call(self, primitive: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        if isinstance(getattr(primitive, "__self__", None), VersionedStore | _VersionedParts):
-            return await primitive(*args, **kwargs)
-        return await super().call(primitive, *args, **kwargs)
-
-    def file_lock(self, store: Backend, key: Key) -> AbstractAsyncContextManager[None]:  # noqa: ARG002 - of the inner store
-        return super().file_lock(self._inner, key)
+            if self._before:
+                return await archive.keep_then(self._before, self._new, super().complete)
+            return await super().complete()
