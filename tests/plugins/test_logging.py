@@ -26,7 +26,9 @@ from agent_memory import (
     hookimpl,
 )
 from agent_memory.key import Key
+from agent_memory.plugins import logging as logging_plugin
 from agent_memory.plugins.logging import LoggingPlugin
+from agent_memory.plugins.readonly import ReadOnlyPlugin
 from agent_memory_memory import MemoryBackend
 
 
@@ -187,3 +189,32 @@ def test_the_logging_configuration_of_an_application_decides_the_output() -> Non
     silent = 'import logging\nlogging.getLogger("agent_memory").addHandler(logging.NullHandler())\n'
     assert said(silent + CRASHING) == ""
     assert said("import logging\nlogging.basicConfig(level=logging.CRITICAL)\n" + CRASHING) == ""
+
+
+def test_the_refusals_of_an_agent_are_logged_once_a_minute_with_their_number(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1_000.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    with AgentMemoryService("memory://", plugins=[ReadOnlyPlugin("**")]) as service:
+        for _ in range(5):
+            for agent in ("ann", "bob"):
+                with pytest.raises(OperationDenied):
+                    service.agent(agent).write("a.md", "x")
+                with pytest.raises(InvalidPathError):
+                    service.agent(agent).write("../a.md", "x")
+        lines = [record.getMessage() for record in caplog.records]
+        assert len(lines) == 4
+        now += 60
+        with pytest.raises(OperationDenied):
+            service.agent("ann").write("a.md", "x")
+        with pytest.raises(InvalidPathError):
+            service.agent("ann").write("../b.md", "x")
+    assert [record.getMessage().rpartition(" ")[2] for record in caplog.records[4:]] == ["left_out=4", "left_out=4"]
+
+
+def test_the_memory_of_refusals_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logging_plugin, "_MOST_SUBJECTS", 10)
+    refusals = logging_plugin.Refusals()
+    assert [refusals.count(number) for number in range(100)] == [0] * 100
+    assert [refusals.count(number) for number in (99, 0)] == [None, 0]
