@@ -7,6 +7,9 @@ plugins.
 
 from agent_memory.backend import ABSENT, ANY, PRESENT, Capabilities, Entry, ETag
 from agent_memory.core.actor import acting_as
+from agent_memory.core.expiring import ExpiredFile
+from agent_memory.core.limits.count import Usage
+from agent_memory.core.limits.settings import Limits
 from agent_memory.core.precondition import SHA256
 from agent_memory.core.versions.origin import MadeBy
 from agent_memory.core.versions.redact import RedactResult
@@ -58,6 +61,7 @@ __all__ = [
     "ConflictError",
     "ETag",
     "Entry",
+    "ExpiredFile",
     "FileAlreadyExistsError",
     "FileOperationError",
     "FileTooLargeError",
@@ -66,6 +70,7 @@ __all__ = [
     "InvalidContentError",
     "InvalidPathError",
     "Left",
+    "Limits",
     "MadeBy",
     "Operation",
     "OperationDenied",
@@ -80,6 +85,7 @@ __all__ = [
     "UndoResult",
     "Undone",
     "UnsupportedOperationError",
+    "Usage",
     "VersionLimits",
     "WriteError",
     "WriteResult",

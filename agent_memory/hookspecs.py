@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, Literal, Self, TypeAlias
+from typing import Final, Literal, Self, TypeAlias
 
 import pluggy
 
@@ -25,7 +25,8 @@ hookspec = pluggy.HookspecMarker(PROJECT)
 
 OperationKind: TypeAlias = Literal[
     "read", "stat", "exists", "list", "agent_ids", "write", "create", "append", "edit", "delete", "delete_tree",
-    "rename", "copy", "forget", "versions", "read_version", "restore", "redact", "set_versions", "prune",
+    "rename", "copy", "forget", "versions", "read_version", "restore", "redact", "set_versions", "set_limits",
+    "prune",
 ]  # fmt: skip
 READING: Final[frozenset[OperationKind]] = frozenset(
     {"read", "stat", "exists", "list", "agent_ids", "versions", "read_version"}
@@ -119,12 +120,6 @@ class Plugin:
         """Release all resources; called by the last service that is closed, unless the plugin is shared.
 
         An implementation must allow a second call.
-        """
-
-    def use_memories(self, memory_of: Callable[[str | None], Any]) -> None:
-        """Receive a function from an agent's id to its `agent_memory.AgentMemory`, for operations of the plugin itself.
-
-        They pass all hooks, of this plugin too. A memory without agents is that of None.
         """
 
     def __enter__(self) -> Self:

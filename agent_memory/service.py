@@ -6,13 +6,19 @@ An agent's tree is the directory ``{root}/agent_memory/{agent_instance_id}/``; i
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
-from typing import Generic, Self, TypeVar
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Iterator, Mapping
+from datetime import timedelta
+from functools import partial
+from typing import Any, Generic, Self, TypeVar
 
 from agent_memory.backend import AnyBackend, BlockingBackend, Capabilities, Entry
 from agent_memory.core.actor import Actor, current_actor
+from agent_memory.core.expiring import MOST_EXPIRED, ExpiredFile, Expiry, expire
 from agent_memory.core.hooks import Hooks
 from agent_memory.core.internal_trees import Sweep
+from agent_memory.core.limits.count import Usage
+from agent_memory.core.limits.quota import Quotas
+from agent_memory.core.limits.settings import Limits
 from agent_memory.core.results import TreeResult, WriteResult
 from agent_memory.core.tree import Tree, checked_timeout
 from agent_memory.core.versions.settings import SettingsCache, VersionLimits
@@ -21,6 +27,7 @@ from agent_memory.key import AGENTS, Key
 from agent_memory.memory import AgentMemory, AsyncAgentMemory
 from agent_memory.plugins.logging import LoggingPlugin
 from agent_memory.registry import open_backend
+from agent_memory.runtime.run import Run
 from agent_memory.runtime.runners import run_async, run_sync
 
 M = TypeVar("M", AgentMemory, AsyncAgentMemory)
@@ -40,6 +47,7 @@ class _Service(Generic[M]):
         actor: str | None = None,
         timeout: float | None = None,
         versions: VersionLimits | None = None,
+        limits: Limits | None = None,
     ) -> None:
         """Open a root; nothing is created before the first write.
 
@@ -50,6 +58,7 @@ class _Service(Generic[M]):
             actor: the person or program that acts; hooks receive it.
             timeout: the seconds of each call; see `AgentMemory.with_timeout`.
             versions: turn on that the store keeps earlier versions, with these limits, before the first change.
+            limits: set the limits of files and agents before the first change, if the store has none.
 
         Raises:
             BackendNotAvailableError: no installed backend opens the URL.
@@ -62,9 +71,9 @@ class _Service(Generic[M]):
         self._backend = open_backend(root, storage_options, self._hooks)
         self._timeout = checked_timeout(timeout, self._backend)
         self._sweep = Sweep()
-        self._settings = SettingsCache(versions)
+        self._settings = SettingsCache(versions, limits)
+        self._quotas = Quotas()
         _refuse_source_checkout(self._backend)
-        self._hooks.offer_memories(lambda agent: self.agent(agent or "").as_sync())
 
     def agent(self, agent_instance_id: str) -> M:
         """Return the memory of one agent; nothing is created.
@@ -80,7 +89,7 @@ class _Service(Generic[M]):
         agent = top.base.rpartition("/")[2]  # plain text: a str subclass could have another __str__
         tree = Tree(
             self._backend, self._hooks, top, agent, self._actor,
-            timeout=self._timeout, sweep=self._sweep, settings=self._settings,
+            timeout=self._timeout, sweep=self._sweep, settings=self._settings, quotas=self._quotas,
         )  # fmt: skip
         return self._memory(tree)
 
@@ -91,7 +100,10 @@ class _Service(Generic[M]):
 
     @property
     def _agents(self) -> Tree:
-        return Tree(self._backend, self._hooks, AGENTS, actor=self._actor, timeout=self._timeout)
+        return Tree(
+            self._backend, self._hooks, AGENTS, actor=self._actor,
+            timeout=self._timeout, settings=self._settings, quotas=self._quotas,
+        )  # fmt: skip
 
 
 class AgentMemoryService(_Service[AgentMemory]):
@@ -144,6 +156,60 @@ class AgentMemoryService(_Service[AgentMemory]):
     def agent_ids(self) -> tuple[str, ...]:
         """The ids of the agents that have files, in the order of their bytes."""
         return run_sync(self._backend, self._agents.agent_ids)
+
+    def usage(self) -> Iterator[tuple[str, Usage]]:
+        """Count what each agent has, one agent after the other; see `AgentMemory.usage`."""
+        for agent in self.agent_ids():
+            yield agent, self.agent(agent).usage()
+
+    def limits(self) -> Limits | None:
+        """The limits of the store; None if it has none."""
+        return run_sync(self._backend, self._agents.limits)
+
+    def set_limits(self, limits: Limits | None) -> None:
+        """Set the limits of the store, or remove them; each process that uses the store follows within a minute.
+
+        Raises:
+            UnsupportedOperationError: the store cannot keep a limit of an agent.
+        """
+        run_sync(self._backend, lambda run: self._agents.set_limits(run, limits))
+
+    def expire(
+        self,
+        pattern: str,
+        *,
+        older_than: timedelta,
+        keep: Collection[str] = (),
+        agents: Iterable[str] | None = None,
+        limit: int = MOST_EXPIRED,
+        dry_run: bool = False,
+    ) -> tuple[ExpiredFile, ...]:
+        """Delete the files that did not change for some time, and return them; hooks and versions see each deletion.
+
+        A file that changes meanwhile, or that a guard protects, stays, and is not in the result. The age is the
+        difference between this host's clock and the time of the storage.
+
+        Args:
+            pattern: the files, in each agent's tree: ``*``, ``?`` and ``[...]`` within a segment, as in `fnmatch`, and
+                ``**`` for any number of segments.
+            older_than: the age.
+            keep: patterns of files that stay.
+            agents: the agents; None for all.
+            limit: the maximum number of files; a call that returns so many has perhaps left some.
+            dry_run: delete nothing.
+
+        Raises:
+            ValueError: no path can match a pattern, the age is not positive, or ``limit`` is no positive number.
+            UnsupportedOperationError: the storage has no conditional deletions.
+        """
+        expiry = Expiry.of(pattern, older_than, keep, limit)
+        found: list[ExpiredFile] = []
+        for agent in self.agent_ids() if agents is None else agents:
+            tree, left = self.agent(agent)._tree, limit - len(found)
+            if left:
+                ended = run_sync(self._backend, _expiring(tree, expiry, left, dry_run))
+                found += (ExpiredFile(agent, entry.path, entry.size, entry.modified) for entry in ended)
+        return tuple(found)
 
     def close(self) -> None:
         """Flush and close the plugins, and release the backend's resources.
@@ -207,6 +273,39 @@ class AsyncAgentMemoryService(_Service[AsyncAgentMemory]):
         """See `AgentMemoryService.agent_ids`."""
         return await run_async(self._backend, self._agents.agent_ids)
 
+    async def usage(self) -> AsyncIterator[tuple[str, Usage]]:
+        """See `AgentMemoryService.usage`."""
+        for agent in await self.agent_ids():
+            yield agent, await self.agent(agent).usage()
+
+    async def limits(self) -> Limits | None:
+        """See `AgentMemoryService.limits`."""
+        return await run_async(self._backend, self._agents.limits)
+
+    async def set_limits(self, limits: Limits | None) -> None:
+        """See `AgentMemoryService.set_limits`."""
+        await run_async(self._backend, lambda run: self._agents.set_limits(run, limits))
+
+    async def expire(
+        self,
+        pattern: str,
+        *,
+        older_than: timedelta,
+        keep: Collection[str] = (),
+        agents: Iterable[str] | None = None,
+        limit: int = MOST_EXPIRED,
+        dry_run: bool = False,
+    ) -> tuple[ExpiredFile, ...]:
+        """See `AgentMemoryService.expire`."""
+        expiry = Expiry.of(pattern, older_than, keep, limit)
+        found: list[ExpiredFile] = []
+        for agent in await self.agent_ids() if agents is None else agents:
+            tree, left = self.agent(agent)._tree, limit - len(found)
+            if left:
+                ended = await run_async(self._backend, _expiring(tree, expiry, left, dry_run))
+                found += (ExpiredFile(agent, entry.path, entry.size, entry.modified) for entry in ended)
+        return tuple(found)
+
     async def aclose(self) -> None:
         """See `AgentMemoryService.close`."""
         await self._agents.aclose()
@@ -216,6 +315,12 @@ class AsyncAgentMemoryService(_Service[AsyncAgentMemory]):
 
     async def __aexit__(self, *exc_info: object) -> None:
         await self.aclose()
+
+
+def _expiring(
+    tree: Tree, expiry: Expiry, limit: int, dry_run: bool
+) -> Callable[[Run], Coroutine[Any, Any, list[Entry]]]:
+    return partial(expire, tree=tree, expiry=expiry, limit=limit, dry_run=dry_run)
 
 
 def _refuse_source_checkout(backend: AnyBackend) -> None:

@@ -22,16 +22,16 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from _measuring import Table, Way, blocking
 from _s3_away import away
 from _s3_clients import LINE, Bare, client_of, ministack, new_name
 
-from agent_memory import AgentMemory, AgentMemoryService, VersionLimits
+from agent_memory import AgentMemory, AgentMemoryService, Limits, VersionLimits
 from agent_memory.audit import LogLocation
 from agent_memory.backend import AnyBackend
 from agent_memory.plugins.audit import AuditPlugin
-from agent_memory.plugins.limits import LimitsPlugin
 from agent_memory.plugins.redaction import RedactionPlugin
 from agent_memory_local import LocalBackend
 from agent_memory_s3 import S3Backend
@@ -39,10 +39,13 @@ from agent_memory_s3 import S3Backend
 FILES, DISK_ROUNDS, S3_ROUNDS, MILLISECONDS = 16, 41, 15, 20
 TEXT = ("The customer prefers short answers, and calls on Mondays.\n" * 18)[:1024]
 PLUGINS: dict[str, Callable[[AnyBackend], object]] = {
-    "limits": lambda root: LimitsPlugin(1 << 20, max_files=1000, max_bytes=1 << 30, root=root),
     "redaction": lambda _: RedactionPlugin(),
     "audit": lambda root: AuditPlugin(LogLocation.below(root)),
     "audit, required": lambda root: AuditPlugin(LogLocation.below(root), required=True),
+}
+SETTINGS: dict[str, Any] = {
+    "versions": {"versions": VersionLimits()},
+    "limits": {"limits": Limits(file_bytes=1 << 20, agent_files=1000, agent_bytes=1 << 30)},
 }
 CALLS: dict[str, Callable[[AgentMemory, int], object]] = {
     "write 1 KB": lambda memory, number: memory.write(f"{number}.md", TEXT),
@@ -53,11 +56,11 @@ CALLS: dict[str, Callable[[AgentMemory, int], object]] = {
 
 def opened(root: AnyBackend, option: str) -> AgentMemoryService:
     plugins = [PLUGINS[option](root)] if option in PLUGINS else []
-    return AgentMemoryService(root, plugins=plugins, versions=VersionLimits() if option == "versions" else None)
+    return AgentMemoryService(root, plugins=plugins, **SETTINGS.get(option, {}))
 
 
 async def measure(where: str, root_of: Callable[[str], AnyBackend], rounds: int) -> None:
-    roots = {option: root_of(option.replace(", ", "-")) for option in ("plain", "versions", *PLUGINS)}
+    roots = {option: root_of(option.replace(", ", "-")) for option in ("plain", *SETTINGS, *PLUGINS)}
     table = Table(rounds)
     with ExitStack() as stack:
         memories = {option: stack.enter_context(opened(root, option)).agent("bench") for option, root in roots.items()}

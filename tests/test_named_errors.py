@@ -20,7 +20,7 @@ from agent_memory import (
     hookimpl,
 )
 from agent_memory.plugins.configuration import plugins_from
-from agent_memory.plugins.limits import LimitsPlugin
+from agent_memory.plugins.readonly import ReadOnlyPlugin
 
 README_SAMPLE = """
 from agent_memory import AgentMemoryService
@@ -92,8 +92,8 @@ def test_the_error_for_a_wrong_hook_names_the_plugin(plugin: object, said: str) 
 
 
 def test_the_error_for_a_plugin_given_twice_names_it() -> None:
-    plugin = LimitsPlugin(max_file_bytes=5)
-    with pytest.raises(ValueError, match=r"^the plugin 'LimitsPlugin' is given twice$"):
+    plugin = ReadOnlyPlugin("policies/**")
+    with pytest.raises(ValueError, match=r"^the plugin 'ReadOnlyPlugin' is given twice$"):
         AgentMemoryService("memory://", plugins=[plugin, plugin])
 
 

@@ -30,7 +30,7 @@ from agent_memory.backend.helpers import Uncopied
 from agent_memory.cli.folder import Folder
 from agent_memory.filesystem import filesystem
 from agent_memory.integrations.anthropic import AgentMemoryTool, AsyncAgentMemoryTool
-from agent_memory.plugins import audit, expiry, limits, logging, readonly, redaction
+from agent_memory.plugins import audit, logging, readonly, redaction
 from agent_memory.registry import open_backend
 from agent_memory_fsspec import FsspecBackend
 from agent_memory_local._descriptor import Descriptor
@@ -78,8 +78,6 @@ def tops(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[object]]:
 def _made(directory: Path, stack: ExitStack) -> Iterator[object]:
     plugins = [
         audit.AuditPlugin(str(directory / "audit"), required=True, checkpoints=directory / "checkpoints"),
-        expiry.ExpiryPlugin({"scratch/**": 7}),
-        limits.LimitsPlugin(max_file_bytes=1_000, max_bytes=10_000, root=directory / "root"),
         logging.LoggingPlugin(),
         readonly.ReadOnlyPlugin("policies/**"),
         redaction.RedactionPlugin(),

@@ -15,17 +15,17 @@ weights: Callable[[Path], dict[str, int]] = _SCRIPT["weights"]
 
 # Raise this on purpose: the greatest number of each, and the reason for more in the commit.
 BOUNDS = {
-    "code lines": 29_300,
-    "names of AgentMemory": 31,
-    "parameters of AgentMemory": 62,
+    "code lines": 30_000,
+    "names of AgentMemory": 32,
+    "parameters of AgentMemory": 63,
     "names of the room versions": 22,
-    "exports of agent_memory": 48,
+    "exports of agent_memory": 51,
     "exports of agent_memory.backend": 31,
     "hooks": 7,
-    "commands": 37,
-    "modules": 242,
+    "commands": 40,
+    "modules": 246,
     "modules with one importer": 61,
-    "words of docs": 55_000,
+    "words of docs": 55_800,
 }
 
 PRODUCT = {

@@ -25,6 +25,7 @@ _MODULES = {
     "erasing": "forget redact",
     "files": "append cp create edit mv rm write",
     "importing": "export import",
+    "limiting": "du expire limits",
     "mcp": "connect mcp",
     "prove": "prove",
     "reading": "agents ls read search tree",

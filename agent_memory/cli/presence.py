@@ -16,6 +16,7 @@ from agent_memory.backend.helpers import STORE_RECORD
 from agent_memory.cli.inspection import first_page
 from agent_memory.cli.output import Explained
 from agent_memory.core.conversation_marks import marks_of
+from agent_memory.core.limits.ledger import ledgers_of
 from agent_memory.core.protected_names import ProtectedNames
 from agent_memory.core.receipts import receipts_of
 from agent_memory.core.versions.record import records_of
@@ -63,9 +64,12 @@ def require_agent(service: AgentMemoryService, backend: AnyBackend, url: str, ag
 
 
 def has_own_data(backend: AnyBackend, agent: str) -> bool:
-    """Whether the store keeps data of an agent beside its files: earlier versions, receipts or marks."""
+    """Whether the store keeps data of an agent beside its files: versions, receipts, marks or a ledger."""
     try:
-        return any(_is_listed(backend, tree) for tree in (records_of(agent), receipts_of(agent), marks_of(agent)))
+        return any(
+            _is_listed(backend, tree)
+            for tree in (records_of(agent), receipts_of(agent), marks_of(agent), ledgers_of(agent))
+        )
     except FileOperationError:
         return True  # the credentials may allow listing only the agent's tree
 

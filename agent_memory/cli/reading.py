@@ -15,6 +15,7 @@ import click
 from agent_memory.backend import Entry
 from agent_memory.cli.arguments import max_results_option, memory_path
 from agent_memory.cli.files import ContentCommand
+from agent_memory.cli.limiting import show_agents
 from agent_memory.cli.output import COLUMNS, Exit, counted, draw, iso_moment, moment, note, printable, row, show_json
 from agent_memory.cli.presence import without_files
 from agent_memory.cli.settings import Access, Command, Settings, pass_settings
@@ -63,10 +64,14 @@ def tree(settings: Settings, path: str) -> None:
 
 
 @click.command(cls=Command)
+@click.option("--long", is_flag=True, help="Also what each of them has: a listing of all files and versions.")
 @pass_settings
-def agents(settings: Settings) -> None:
+def agents(settings: Settings, long: bool) -> None:
     """List the agents that have files."""
     with settings.store(Access.READ) as store:
+        if long:
+            show_agents(settings, store.service)
+            return
         found = store.service.agent_ids()
     if settings.json:
         show_json({"agents": list(found), "skipped": settings.skipped.count})

@@ -27,6 +27,7 @@ from agent_memory.cli.output import Exit, Explained, TableRow, printable, show_j
 from agent_memory.cli.presence import shown_path
 from agent_memory.cli.settings import Command, Settings, pass_settings, usage_errors
 from agent_memory.core.conversation_marks import marks_of
+from agent_memory.core.limits.ledger import ledgers_of
 from agent_memory.core.receipts import receipts_of
 from agent_memory.core.versions.record import records_of
 from agent_memory.errors import DISTRIBUTION, AgentMemoryError, FileAlreadyExistsError
@@ -260,9 +261,9 @@ def s3_policy(settings: Settings) -> None:
     """Print the smallest IAM policy for --agent, or for all agents.
 
     With --agent the policy allows the memory of that agent, its receipts of idempotency keys, its versions, its marks
-    of directories without a conversation, and to read the record of the store. Without it, the memories of all agents
-    and this package's own data: the record of the store, the audit log, all receipts and the scratch files of doctor.
-    The store is an s3:// URL; no request is sent to it.
+    of directories without a conversation, its ledger of limits, and to read the record of the store. Without it, the
+    memories of all agents and this package's own data: the record of the store, the audit log, all receipts and the
+    scratch files of doctor. The store is an s3:// URL; no request is sent to it.
     """
     bucket, prefix = _location(settings.url)
     trees = _trees(settings.chosen_agent)
@@ -286,7 +287,8 @@ def _location(url: str) -> tuple[str, str]:
 def _trees(agent: str | None) -> Sequence[str]:
     if agent is None:
         return AGENTS.storage, RESERVED
-    return Key.agent(agent).storage, receipts_of(agent).base, records_of(agent).base, marks_of(agent).base
+    beside = (receipts_of, records_of, marks_of, ledgers_of)
+    return Key.agent(agent).storage, *(tree(agent).base for tree in beside)
 
 
 def _policy(bucket: str, patterns: Sequence[str], read: Sequence[str]) -> dict[str, Any]:

@@ -44,8 +44,8 @@ OPTIONS_VARIABLE = "AGENT_MEMORY_STORAGE_OPTIONS"
 READING: Final = frozenset(
     {
         "agents", "audit", "audit blame", "audit show", "audit verify", "connect", "conversation",
-        "conversation search", "conversation show", "diff", "ls", "plugins", "read", "s3-policy", "search",
-        "tree", "versions",
+        "conversation search", "conversation show", "diff", "du", "limits", "ls", "plugins", "read", "s3-policy",
+        "search", "tree", "versions",
     }
 )  # fmt: skip
 """The commands that change nothing as they stand. Of a mistyped one no changing command is suggested."""

@@ -67,15 +67,6 @@ class Hooks:
         """Let the plugins add backends."""
         self._manager.hook.agent_memory_register_backends(register=register)
 
-    def offer_memories(self, memory_of: Callable[[str | None], Any]) -> None:
-        """Give the plugins a function from an agent's id to its memory; an error of a plugin is raised."""
-        for plugin in self._plugins:
-            try:
-                _method(plugin, "use_memories")(memory_of)
-            except Exception as error:
-                error.add_note(f"the plugin {label(plugin)!r} failed in use_memories()")
-                raise
-
     def before(self, operation: Operation) -> None:
         """Call the guards.
 

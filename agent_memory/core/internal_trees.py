@@ -25,6 +25,7 @@ _SWEPT_PER_CALL: Final = 2
 _MOST_AGENTS: Final = 65_536
 """The maximum number of agents that a sweep remembers; the oldest listing is dropped first."""
 _SUBJECTS: Final[Mapping[str, str]] = {
+    "limits": "the count of what the agent has",
     "no-conversation": "the marks of directories without a conversation",
     "receipts": "the receipts of idempotency keys",
     "versions": "the records of earlier versions",

@@ -24,6 +24,8 @@ from agent_memory.core.flows import Effect
 from agent_memory.core.hooks import Hooks, Report
 from agent_memory.core.idempotency import Once
 from agent_memory.core.internal_trees import Sweep, about_file
+from agent_memory.core.limits.quota import Quotas
+from agent_memory.core.limits.store import LimitedStore
 from agent_memory.core.protected_names import ProtectedNames
 from agent_memory.core.versions.settings import SettingsCache
 from agent_memory.core.versions.states import require_state
@@ -45,7 +47,7 @@ from agent_memory.runtime.io_loop import AsyncIORun
 from agent_memory.runtime.run import Run
 from agent_memory.runtime.threaded import ThreadedRun
 
-_NOT_ONCE: Final[frozenset[OperationKind]] = frozenset({"forget", "redact", "prune", "set_versions"})
+_NOT_ONCE: Final[frozenset[OperationKind]] = frozenset({"forget", "redact", "prune", "set_versions", "set_limits"})
 """Operations that an idempotency key could only make worse: they end in the same state each time."""
 _WITH_TARGET = frozenset({"rename", "copy"})
 _TWICE: Final = (1, 2)
@@ -169,6 +171,7 @@ class Scope:
         once: the idempotency key of the change; None if it has none.
         sweep: the sweep of expired receipts of the store.
         settings: the settings of the store, as this process knows them.
+        quotas: what this process may still add to the files of each agent.
         required_state: the id of the state that a file must have, for the steps of an undo; None for any state.
     """
 
@@ -184,6 +187,7 @@ class Scope:
     once: Once | None = None
     sweep: Sweep = field(default_factory=Sweep)
     settings: SettingsCache = field(default_factory=SettingsCache)
+    quotas: Quotas = field(default_factory=Quotas)
     required_state: str | None = None
 
     @property
@@ -331,9 +335,12 @@ class Scope:
             return await flow(self.store, call.run, call)
 
     async def _permitted(self, flow: Flow, store: Backend, run: Run, call: Call) -> Effect:
-        """Run a flow that may change files, if this release may change the store."""
-        await self.settings.permit(store, run, call)
-        return await flow(store, run, call)
+        """Run a flow that may change files, if this release may change the store, within the limits of the store."""
+        limits = await self.settings.permit(store, run, call)
+        if limits is None:
+            return await flow(store, run, call)
+        limited = LimitedStore(store, run, call.agent, limits, self.quotas.of(call.agent))
+        return await flow(limited, limited.run, call)
 
     async def _permit_below(self, call: Call) -> None:
         """Refuse to move, copy or delete a directory if a listing shows a protected name below it."""

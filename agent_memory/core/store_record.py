@@ -33,11 +33,12 @@ from agent_memory.errors import (
 )
 from agent_memory.runtime.run import Run
 
-Feature: TypeAlias = Literal["audit", "no-conversation", "receipts", "versions"]
+Feature: TypeAlias = Literal["audit", "limits", "no-conversation", "receipts", "versions"]
 FORMAT: Final = 1
 """The layout of the internal files that this release reads and writes."""
 LEAST_RELEASES: Final[Mapping[str, str]] = {
     "audit": "0.1",
+    "limits": "0.1",
     "no-conversation": "0.1",
     "receipts": "0.1",
     "versions": "0.1",

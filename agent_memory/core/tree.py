@@ -45,7 +45,7 @@ from agent_memory.key import Key, is_agent_id
 from agent_memory.reading.lines import last_lines
 from agent_memory.reading.reader import Reader
 from agent_memory.runtime.run import Run
-from agent_memory.runtime.runners import aclose_backend, close_backend
+from agent_memory.runtime.runners import aclose_backend, close_backend, run_async, run_sync
 from agent_memory.runtime.threads import in_thread
 
 _MOST_SEPARATOR = 64
@@ -91,6 +91,8 @@ class Tree(VersionedTree):
         """
         self.hooks.in_progress.wait()
         try:
+            if self.quotas.is_used:
+                run_sync(self.backend, partial(self.quotas.release, self.store))
             self.hooks.close()
         finally:
             close_backend(self.backend)
@@ -99,6 +101,8 @@ class Tree(VersionedTree):
         """See `close`."""
         await self.hooks.in_progress.wait_async()
         try:
+            if self.quotas.is_used:
+                await run_async(self.backend, partial(self.quotas.release, self.store))
             await in_thread(self.hooks.close)
         finally:
             await aclose_backend(self.backend)

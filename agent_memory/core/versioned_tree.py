@@ -11,6 +11,8 @@ from agent_memory.backend import Backend, WriteWhen
 from agent_memory.core import flows, part_flows, tree_flows
 from agent_memory.core.flows import Effect
 from agent_memory.core.idempotency import forget_receipts
+from agent_memory.core.limits.count import Usage, usage_of
+from agent_memory.core.limits.settings import Limits, checked_file_limits
 from agent_memory.core.operation import Call, Flow, Scope
 from agent_memory.core.results import checked_count
 from agent_memory.core.versions.find import Histories
@@ -122,6 +124,29 @@ class VersionedTree(Scope):
 
         return await self.find(run, "versions", "", stored, directory=True)
 
+    async def set_limits(self, run: Run, limits: Limits | None) -> None:
+        checked_file_limits(limits)
+
+        async def flow(store: Backend, run: Run, c: Call) -> Effect:
+            await self.settings.set_file_limits(store, run, c, limits)
+            return Effect()
+
+        await self.operate(run, "set_limits", "", flow, directory=True)
+
+    async def limits(self, run: Run) -> Limits | None:
+        async def stored(store: Backend, run: Run, c: Call) -> tuple[Limits | None, Effect]:
+            return await self.settings.stored_file_limits(store, run, c), Effect()
+
+        return await self.find(run, "list", "", stored, directory=True)
+
+    async def usage(self, run: Run) -> Usage:
+        async def counted(store: Backend, run: Run, c: Call) -> tuple[Usage, Effect]:
+            limits = await self.settings.stored_file_limits(store, run, c)
+            found = await usage_of(store, run, c.key, self.agent, limits)
+            return found, Effect(files=found.files, size=found.bytes)
+
+        return await self.find(run, "list", "", counted, directory=True)
+
     async def prune_versions(self, run: Run) -> int:
         async def flow(store: Backend, run: Run, c: Call) -> Effect:
             if (limits := await self.settings.stored(store, run, c)) is None:
@@ -218,4 +243,5 @@ class VersionedTree(Scope):
             await forgetting.erase_rest()
             if not c.key.path:
                 await tree_flows.forget(store, run, records_of(c.agent))  # files with other names lie there too
+                await self.quotas.of(c.agent).erase(store, run)
         return forgetting.forgotten, replace(effect, skipped=effect.skipped + forgetting.unknown)

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any, Literal, Self, TypeVar, overload
 
 from agent_memory.backend import ABSENT, ANY, PRESENT, Entry
+from agent_memory.core.limits.count import Usage
 from agent_memory.core.part_flows import Blocks
 from agent_memory.core.precondition import (
     BY_MISSING,
@@ -165,6 +166,10 @@ class AsyncAgentMemory(View):
 
     async def _entry(self, path: str) -> Entry:
         return await self._do(lambda run: self._tree.stat(run, path, with_etag=False))
+
+    async def usage(self) -> Usage:
+        """See `AgentMemory.usage`."""
+        return await self._do(self._tree.usage)
 
     async def exists(self, path: str) -> bool:
         """See `AgentMemory.exists`."""

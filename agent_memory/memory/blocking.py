@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any, Literal, Self, TypeVar, overload
 
 from agent_memory.backend import ABSENT, ANY, PRESENT, Entry
+from agent_memory.core.limits.count import Usage
 from agent_memory.core.part_flows import Blocks
 from agent_memory.core.precondition import (
     BY_MISSING,
@@ -173,6 +174,13 @@ class AgentMemory(View):
     def _entry(self, path: str) -> Entry:
         """As `stat`, but the etag may be None; never reads the content."""
         return step(self._tree.stat(self._run, path, with_etag=False))
+
+    def usage(self) -> Usage:
+        """Count the files and their bytes, and the kept versions of the agent's files; a listing of both.
+
+        In a view of a directory only its files are counted.
+        """
+        return step(self._tree.usage(self._run))
 
     def exists(self, path: str) -> bool:
         """Whether a file has this name; False for a directory."""

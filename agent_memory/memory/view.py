@@ -13,6 +13,7 @@ from agent_memory.core.actor import Actor
 from agent_memory.core.conversation_marks import of_conversation, unreserved
 from agent_memory.core.flows import content_bytes, decode, raw_bytes, text_bytes
 from agent_memory.core.hooks import Hooks
+from agent_memory.core.limits.settings import Limits
 from agent_memory.core.protected_names import ProtectedNames
 from agent_memory.core.tree import Tree, checked_timeout
 from agent_memory.core.tree_flows import AT_ONCE
@@ -41,6 +42,7 @@ class View:
         actor: str | None = None,
         timeout: float | None = None,
         versions: VersionLimits | None = None,
+        limits: Limits | None = None,
     ) -> Self:
         """Open one tree without agents, for example a project's ``.claude/memories``.
 
@@ -51,6 +53,7 @@ class View:
             actor: the person or program that acts; hooks receive it.
             timeout: see `with_timeout`.
             versions: turn on that the store keeps earlier versions, with these limits, before the first change.
+            limits: set the limits of files and agents before the first change, if the store has none.
 
         Raises:
             BackendNotAvailableError: no installed backend opens the URL.
@@ -61,10 +64,8 @@ class View:
         hooks = Hooks([LoggingPlugin(), *plugins])
         backend = open_backend(root, storage_options, hooks)
         seconds = checked_timeout(timeout, backend)
-        settings = SettingsCache(versions)
-        memory = cls(Tree(backend, hooks, Key.tree(), actor=default_actor, timeout=seconds, settings=settings))
-        hooks.offer_memories(lambda _: memory.as_sync())
-        return memory
+        settings = SettingsCache(versions, limits)
+        return cls(Tree(backend, hooks, Key.tree(), actor=default_actor, timeout=seconds, settings=settings))
 
     def subtree(self, path: str) -> Self:
         """Return a view confined to a directory; its paths are relative to that directory."""

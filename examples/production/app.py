@@ -36,7 +36,7 @@ STATUS = {
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     if not os.environ.get("AGENT_MEMORY_CONFIG"):
-        raise RuntimeError("AGENT_MEMORY_CONFIG is not set: there would be no audit log, no limits and no redaction")
+        raise RuntimeError("AGENT_MEMORY_CONFIG is not set: there would be no audit log and no redaction")
     url = os.environ["AGENT_MEMORY_URL"]
     async with (
         AsyncAgentMemoryService(url, timeout=READY_SECONDS) as app.state.probe,  # no plugins: a probe leaves no record

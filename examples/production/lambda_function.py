@@ -12,7 +12,7 @@ from agent_memory.plugins.configuration import plugins_from
 
 RESERVE = 0.5  # seconds for the answer, before Lambda ends the process
 if not os.environ.get("AGENT_MEMORY_CONFIG"):
-    raise RuntimeError("AGENT_MEMORY_CONFIG is not set: there would be no audit log, no limits and no redaction")
+    raise RuntimeError("AGENT_MEMORY_CONFIG is not set: there would be no audit log and no redaction")
 service = AgentMemoryService(
     os.environ["AGENT_MEMORY_URL"], plugins=plugins_from(), actor=os.environ["AWS_LAMBDA_FUNCTION_NAME"]
 )

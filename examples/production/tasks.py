@@ -22,7 +22,7 @@ service: AgentMemoryService
 @worker_init.connect
 def require_configuration(**_: object) -> None:
     if not os.environ.get("AGENT_MEMORY_CONFIG"):  # `SystemExit`, because Celery only logs other errors
-        raise SystemExit("AGENT_MEMORY_CONFIG is not set: there would be no audit log, no limits and no redaction")
+        raise SystemExit("AGENT_MEMORY_CONFIG is not set: there would be no audit log and no redaction")
 
 
 @worker_process_init.connect

@@ -94,7 +94,7 @@ def test_the_output_of_demo_fits_one_screen(shown: Shown) -> None:
 
 
 def test_a_process_that_cannot_append_ends_the_demo(tmp_path: Path) -> None:
-    (tmp_path / "plugins.toml").write_text("[plugins.limits]\nmax_file_bytes = 100\n")
+    (tmp_path / "plugins.toml").write_text('[plugins.redaction]\naction = "refuse"\npatterns = { line = "line 9" }\n')
     done = forked.run([*COMMAND, "--config", "plugins.toml", "demo"])
     assert (done.returncode, done.stderr.count(b"\n")) == (1, 1), done.stderr
     assert done.stderr.startswith(b"Error: a process could not append: "), done.stderr

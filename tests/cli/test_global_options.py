@@ -16,7 +16,7 @@ from tests.support import sizes
 pytestmark = pytest.mark.usefixtures("quick_doctor")
 Run = Callable[..., Result]
 STORE = ("--url", "store")
-OF_ALL_AGENTS = {"agents", "audit verify", "demo", "doctor", "mcp", "new", "plugins", "prove"}
+OF_ALL_AGENTS = {"agents", "audit verify", "demo", "doctor", "limits", "mcp", "new", "plugins", "prove"}
 
 
 def test_the_table_has_every_command() -> None:

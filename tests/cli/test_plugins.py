@@ -70,7 +70,7 @@ def test_enabled_plugins_are_listed_with_their_hooks(run: Run) -> None:
 
 @pytest.mark.parametrize(
     ("text", "name", "told"),
-    [("[plugins.nothing]", "nothing", "not installed"), ("[plugins.limits]\nmost = 1", "limits", "'most'")],
+    [("[plugins.nothing]", "nothing", "not installed"), ("[plugins.redaction]\nmost = 1", "redaction", "'most'")],
 )
 def test_a_plugin_that_does_not_load_is_reported_with_exit_code_1(run: Run, text: str, name: str, told: str) -> None:
     result = run("--json", "--config", config(text), "plugins")

@@ -40,6 +40,7 @@ def test_the_policy_of_an_agent_allows_its_objects_and_listings_of_its_prefix(ru
                     "arn:aws:s3:::my-bucket/memories/.agent-memory/receipts/agent-1/*",
                     "arn:aws:s3:::my-bucket/memories/.agent-memory/versions/agent-1/*",
                     "arn:aws:s3:::my-bucket/memories/.agent-memory/no-conversation/agent-1/*",
+                    "arn:aws:s3:::my-bucket/memories/.agent-memory/limits/agent-1/*",
                 ],
             },
             {
@@ -58,6 +59,7 @@ def test_the_policy_of_an_agent_allows_its_objects_and_listings_of_its_prefix(ru
                             "memories/.agent-memory/receipts/agent-1/*",
                             "memories/.agent-memory/versions/agent-1/*",
                             "memories/.agent-memory/no-conversation/agent-1/*",
+                            "memories/.agent-memory/limits/agent-1/*",
                             "memories/.agent-memory/store.json",
                         ]
                     }
@@ -79,6 +81,7 @@ def test_the_default_agents_policy_is_printed_only_if_the_agent_is_named(run: Ru
         "memories/.agent-memory/receipts/default/*",
         "memories/.agent-memory/versions/default/*",
         "memories/.agent-memory/no-conversation/default/*",
+        "memories/.agent-memory/limits/default/*",
         "memories/.agent-memory/store.json",
     ]
 
@@ -91,6 +94,7 @@ def test_a_bucket_without_prefix_is_a_root(run: Run, url: str) -> None:
         ".agent-memory/receipts/ann/*",
         ".agent-memory/versions/ann/*",
         ".agent-memory/no-conversation/ann/*",
+        ".agent-memory/limits/ann/*",
         ".agent-memory/store.json",
     ]
     assert resources == [f"arn:aws:s3:::my-bucket/{prefix}" for prefix in prefixes]

@@ -19,7 +19,7 @@ from tests.cli.test_auditing import CHANGING
 from tests.cli.test_mistyped import contents
 
 Run = Callable[..., Result]
-OF_THE_HOST = {"conversation allow", "demo", "doctor", "export", "mcp", "new", "prove", "transfer"}
+OF_THE_HOST = {"conversation allow", "demo", "doctor", "expire", "export", "mcp", "new", "prove", "transfer"}
 """Commands that make or change something elsewhere than in the files of one agent."""
 OTHERS = {"get", "cat", "less", "list", "show", "view", "head", "find", "grep", "stat", "dir", "print", "open", "log"}
 """Reading commands of other programs."""

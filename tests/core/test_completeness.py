@@ -285,7 +285,8 @@ LINES: dict[str, list[str]] = {
     "edit": ["notes.md", "--replace", "one", "two"], "ls": [], "tree": [], "rm": ["notes.md"],
     "mv": ["notes.md", "n.md"], "cp": ["notes.md", "n.md"], "agents": [], "search": ["one"],
     "conversation": ["show"], "import": ["folder"], "export": ["out"], "forget": ["--yes", "notes.md"],
-    "versions": ["notes.md"], "prune": [],
+    "versions": ["notes.md"], "prune": [], "du": [], "limits": ["on", "--file-bytes", "100"],
+    "expire": ["**", "--days", "1", "--yes"],
 }  # fmt: skip
 BELOW = {"doctor", "demo", "audit"}
 """Commands that read the storage itself, or the audit log."""

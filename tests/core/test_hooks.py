@@ -33,6 +33,7 @@ from agent_memory import (
     InvalidAgentIdError,
     InvalidContentError,
     InvalidPathError,
+    Limits,
     Operation,
     OperationDenied,
     Outcome,
@@ -62,7 +63,6 @@ from agent_memory.core import hooks
 from agent_memory.core.hooks import Hooks
 from agent_memory.hookspecs import Plugin
 from agent_memory.key import Key
-from agent_memory.plugins.limits import LimitsPlugin
 from agent_memory.reading.reader import Reader
 from agent_memory.runtime.threads import in_thread
 from agent_memory.testing import RecordingPlugin
@@ -112,6 +112,7 @@ ON_A_TREE = {
     "exists": case("exists", "a.md"),
     "is_directory": case("exists", "dir"),
     "list": case("list", "dir"),
+    "usage": case("list"),
     "write": case("write", "a.md", "new", size=3, content=b"new"),
     "write_blocks": case("write", "a.md", [b"\xff", b"\0"], 2, size=2, content=b"\xff\0"),
     "create": case("create", "new.md", "\u00e9", size=2, content="\u00e9".encode()),
@@ -135,6 +136,8 @@ ON_A_SERVICE = {
     "memory_file_exists": of_bob("exists", "a.md"),
     "forget_memory": of_bob("forget", "a.md"),
     "agent_ids": case("agent_ids"),
+    "limits": case("list"),
+    "set_limits": case("set_limits", Limits(file_bytes=9), path=""),
 }
 OF_VIEWS = {  # tests/core/versions tests the calls of `versions`
     *("open", "subtree", "read_only", "acting_as", "with_timeout", "once", "versions"),
@@ -143,8 +146,8 @@ OF_VIEWS = {  # tests/core/versions tests the calls of `versions`
 NO_OPERATIONS = {
     AgentMemory: OF_VIEWS | {"close"},
     AsyncAgentMemory: OF_VIEWS | {"aclose"},
-    AgentMemoryService: {"agent", "capabilities", "close"},
-    AsyncAgentMemoryService: {"agent", "capabilities", "aclose"},
+    AgentMemoryService: {"agent", "capabilities", "close", "usage", "expire"},  # operations of each agent
+    AsyncAgentMemoryService: {"agent", "capabilities", "aclose", "usage", "expire"},
 }
 READING = {"read", "stat", "exists", "list", "agent_ids"}
 METHODS = [
@@ -187,10 +190,17 @@ class Counting(MemoryBackend):
         return super().write(key, data, when, origin)
 
     def append(
-        self, key: Key, data: bytes, *, separator: bytes = b"", when: AppendWhen = ANY, origin: NewOrigin | None = None
+        self,
+        key: Key,
+        data: bytes,
+        *,
+        separator: bytes = b"",
+        when: AppendWhen = ANY,
+        most: int | None = None,
+        origin: NewOrigin | None = None,
     ) -> Appended:
         self.requests["append"] += 1
-        return super().append(key, data, separator=separator, when=when, origin=origin)
+        return super().append(key, data, separator=separator, when=when, most=most, origin=origin)
 
     def delete(self, key: Key, when: ReadWhen = ANY) -> None:
         self.requests["delete"] += 1
@@ -624,19 +634,6 @@ def test_a_required_observer_that_fails_says_the_operation_was_done_only_if_it_w
         Hooks([Required()]).report(OPERATION, replace(OUTCOME, status=status))()
 
 
-def test_a_plugin_that_fails_when_the_service_opens_is_named() -> None:
-    class Failing(Plugin):
-        @hookimpl
-        def agent_memory_after_operation(self) -> None: ...
-
-        def use_memories(self, memory_of: object) -> None:
-            raise KeyError(memory_of)
-
-    with pytest.raises(KeyError) as caught:
-        AgentMemoryService("memory://", plugins=[Failing()])
-    assert caught.value.__notes__ == ["the plugin 'Failing' failed in use_memories()"]
-
-
 @pytest.mark.parametrize("call", [*GUARDED, *OBSERVED], ids=["before", "check", "after", "rejected"])
 def test_the_plugin_registered_last_is_called_first(call: Callable[[Hooks], object]) -> None:
     log: list[str] = []
@@ -722,8 +719,8 @@ def test_a_bytes_subclass_from_a_filter_is_used_as_plain_bytes() -> None:
     assert memory.write("a.md", "x").size == 5
     assert seen[-1] == b"checked: 12345"
     assert memory.read("a.md") == "12345"
-    limited = AgentMemory.open("memory://", plugins=[LimitsPlugin(max_file_bytes=3), Subclassing()])
-    with pytest.raises(OperationDenied, match="5 bytes; a file may have 3"):
+    limited = AgentMemory.open("memory://", plugins=[Subclassing()], limits=Limits(file_bytes=3))
+    with pytest.raises(OperationDenied, match="may have 3 bytes, and this one would have 5"):
         limited.write("a.md", "x")
 
 

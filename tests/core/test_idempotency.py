@@ -27,6 +27,7 @@ from agent_memory import (
     ConflictError,
     FileAlreadyExistsError,
     InvalidContentError,
+    Limits,
     Operation,
     OperationDenied,
     Outcome,
@@ -42,7 +43,6 @@ from agent_memory.core import idempotency
 from agent_memory.core import receipts as receipts_module
 from agent_memory.core.receipts import SKEW_SECONDS, CallFacts, IdempotencyKey, Receipt, receipt_key
 from agent_memory.key import Key
-from agent_memory.plugins.limits import LimitsPlugin
 from agent_memory.plugins.redaction import RedactionPlugin
 from agent_memory.testing.recording import RecordingPlugin
 from agent_memory_memory import MemoryBackend
@@ -581,8 +581,7 @@ def test_the_content_before_the_filters_decides_whether_a_call_is_the_same() -> 
 
 def test_a_repeated_call_leaves_the_limits_of_an_agent_as_they_are() -> None:
     backend = MemoryBackend()
-    limits = LimitsPlugin(10, max_files=2, max_bytes=10, root=backend)
-    memory = AgentMemory.open(backend, plugins=[limits])
+    memory = AgentMemory.open(backend, limits=Limits(file_bytes=10, agent_files=2, agent_bytes=10))
     memory.once("k").write("file", "1234")
     memory.append("file", "5678")
     memory.once("k").write("file", "1234")

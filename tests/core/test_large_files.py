@@ -17,13 +17,13 @@ from agent_memory import (
     FileAlreadyExistsError,
     FileTooLargeError,
     InvalidContentError,
+    Limits,
     Operation,
     OperationDenied,
     UnsupportedOperationError,
     hookimpl,
 )
 from agent_memory.backend import AnyBackend
-from agent_memory.plugins.limits import LimitsPlugin
 from agent_memory.plugins.redaction import RedactionPlugin
 from agent_memory.reading.reader import Reader
 from agent_memory.registry import open_backend
@@ -192,17 +192,16 @@ def test_hooks_receive_a_large_file_once_with_its_size(local: AnyBackend) -> Non
 
 
 def test_limits_count_the_bytes_of_large_files(local: AnyBackend) -> None:
-    limits = LimitsPlugin(max_file_bytes=3000, max_bytes=5000, root=local)
-    with AgentMemory.open(local, plugins=[limits]) as memory:
+    with AgentMemory.open(local, limits=Limits(file_bytes=3000, agent_bytes=5000)) as memory:
         memory.write_blocks("a.md", [b"x" * 2900], 2900)
-        with pytest.raises(OperationDenied, match=r"3,100 bytes; a file may have 3,000"):
+        with pytest.raises(OperationDenied, match="may have 3,000 bytes, and this one would have 3,100"):
             memory.append("a.md", "y" * 200)
-        with pytest.raises(OperationDenied, match="3,001 bytes; a file may have 3,000"):
+        with pytest.raises(OperationDenied, match="may have 3,000 bytes, and this one would have 3,001"):
             memory.write_blocks("b.md", [b"x" * 3001], 3001)
-        with pytest.raises(OperationDenied, match="5,300 bytes in all; an agent may have 5,000"):
+        with pytest.raises(OperationDenied, match="may have 5,000 bytes and has 2,900; 2,400 more do not fit"):
             memory.write_blocks("b.md", [b"x" * 2400], 2400)
-        with pytest.raises(OperationDenied, match="5,800 bytes in all; an agent may have 5,000"):
+        with pytest.raises(OperationDenied, match="may have 5,000 bytes and has 2,900; 2,900 more do not fit"):
             memory.copy("a.md", "b.md")
         memory.rename("a.md", "b.md")
-        with pytest.raises(OperationDenied, match=r"3,100 bytes; a file may have 3,000"):
+        with pytest.raises(OperationDenied, match="may have 3,000 bytes, and this one would have 3,100"):
             memory.append("b.md", "y" * 200)

@@ -17,7 +17,6 @@ from agent_memory.cli.app import app
 from agent_memory.hookspecs import Operation
 from agent_memory.key import Key
 from agent_memory.key.patterns import MAX_PATTERN, require_possible
-from agent_memory.plugins.limits import LimitsPlugin
 from agent_memory.plugins.readonly import ReadOnlyPlugin, from_configuration
 from agent_memory.tools import FileSystemManager, MemorySearch
 from tests.support.loops import looped
@@ -132,9 +131,6 @@ WRONG: list[tuple[Callable[[], object], str]] = [
     (lambda: ReadOnlyPlugin("a", agents=[5]), "not an agent id"),  # type: ignore[list-item]
     (lambda: from_configuration([]), "without a pattern nothing is read-only"),
     (lambda: from_configuration(["a"], agents=[]), "one or more agent ids"),
-    (LimitsPlugin, "no limit is given"),
-    (lambda: LimitsPlugin(10, root="memory://"), "are only for max_files and max_bytes"),
-    (lambda: LimitsPlugin(10, storage_options={}), "are only for max_files and max_bytes"),
 ]
 
 

@@ -11,10 +11,9 @@ from typing import Any
 
 import fsspec.asyn
 
-from agent_memory import AgentMemory, AsyncAgentMemory, VersionLimits
+from agent_memory import AgentMemory, AsyncAgentMemory, Limits, OperationDenied, VersionLimits
 from agent_memory.audit import records
 from agent_memory.plugins.audit import AuditPlugin
-from agent_memory.plugins.limits import LimitsPlugin
 from agent_memory.registry import open_backend
 from tests.object_store.matrix import CANCELLED, Cell, Cells, Files, Operation, OtherFault, files_of, judged
 from tests.support.servers import S3Server
@@ -80,15 +79,15 @@ def _recorded(log: Path) -> set[str]:
 
 
 async def _trial(operation: Operation, server: S3Server, number: int, after: float) -> str:
-    url, limits = server.new_url(), LimitsPlugin(1 << 30)
+    url, limits = server.new_url(), _limits_of(operation)
     backend = open_backend(url, server.options)
     versions = VersionLimits() if operation.earlier else None
-    with AgentMemory.open(url, storage_options=server.options, versions=versions) as direct:
+    with AgentMemory.open(url, storage_options=server.options, versions=versions, limits=limits) as direct:
         for path, text in operation.before.items():
             await asyncio.to_thread(direct.write, path, text)
-        sync = AgentMemory.open(backend, plugins=[limits])
+        sync = AgentMemory.open(backend)
         await asyncio.to_thread(_made_ready, operation, sync)
-        memory = AsyncAgentMemory.open(backend, plugins=[limits])
+        memory = AsyncAgentMemory.open(backend)  # it takes a lease of its own
         tasks = asyncio.all_tasks()
         reached = [0]
         work = _cancelled_at(number, after, operation.call(memory), reached)  # type: ignore[arg-type]
@@ -102,10 +101,10 @@ async def _trial(operation: Operation, server: S3Server, number: int, after: flo
         told = "OutcomeUnknownError" if result == CANCELLED else result
         fault = await asyncio.to_thread(judged, told, operation, direct)
         assert not fault.startswith(("lost", "twice")), f"await {number}: {fault}: {files}"
-        _require_bounds(limits, files)
         await _require_nothing_left(tasks)
         await _require_next(memory, sync, operation)
-        _require_bounds(limits, await asyncio.to_thread(files_of, direct))
+        await _fill(memory, sync, limits)
+        _require_within(limits, await asyncio.to_thread(files_of, direct))
         await memory.aclose()
     if reached[0] < number:
         return "done"
@@ -115,8 +114,6 @@ async def _trial(operation: Operation, server: S3Server, number: int, after: flo
 def _made_ready(operation: Operation, memory: AgentMemory) -> None:
     memory.write("ready.md", "")
     memory.create("d/ready.md", "")
-    for path in operation.before:
-        memory.read(path)  # the limits count only files that the service has seen
     if operation.prepare:
         operation.prepare(memory)
 
@@ -152,10 +149,37 @@ def _cancel(task: asyncio.Task[object], told: Callable[[], object]) -> None:
     told()
 
 
-def _require_bounds(limits: LimitsPlugin, files: Files) -> None:
-    assert limits._sizes
-    for path, text in files.items():
-        assert limits._sizes._largest((None, path)) >= len(text.encode()), path
+def _limits_of(operation: Operation) -> Limits:
+    """Limits that leave room for the operation, although it may count twice, and for little more."""
+    texts = (*operation.before.values(), *operation.after.values())
+    return Limits(agent_bytes=4 * sum(map(len, texts)) + 600, agent_files=12)
+
+
+async def _fill(memory: AsyncAgentMemory, sync: AgentMemory, limits: Limits) -> None:
+    """Write until the limits refuse it; the two memories have different leases."""
+    assert limits.agent_bytes
+    assert limits.agent_files
+    text = "x" * (limits.agent_bytes // 6)
+    for kind, count, content in (("fill", 4, text), ("empty", limits.agent_files // 2, "")):
+        refused = 0
+        for number in range(count):
+            writes = (
+                memory.create(f"{kind} {number}a", content),
+                asyncio.to_thread(sync.create, f"{kind} {number}b", content),
+            )
+            for written in writes:
+                try:
+                    await written
+                except OperationDenied:
+                    refused += 1
+        assert refused, kind
+
+
+def _require_within(limits: Limits, files: Files) -> None:
+    assert limits.agent_bytes
+    assert limits.agent_files
+    assert sum(len(text.encode()) for text in files.values()) <= limits.agent_bytes, files.keys()
+    assert len(files) <= limits.agent_files, files.keys()
 
 
 async def _require_nothing_left(before: set[asyncio.Task[Any]]) -> None:

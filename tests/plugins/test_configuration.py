@@ -14,16 +14,16 @@ from agent_memory.plugins import configuration as module
 from agent_memory.plugins.audit import AuditPlugin
 from agent_memory.plugins.checkpoints import checkpoints_in
 from agent_memory.plugins.configuration import close, configuration, installed_plugins, plugins_from
-from agent_memory.plugins.limits import LimitsPlugin
 from agent_memory.plugins.readonly import ReadOnlyPlugin
+from agent_memory.plugins.redaction import RedactionPlugin
 
 TOML = """
 [plugins.readonly]
 patterns = ["policies/**"]
 agents = ["bob"]
 
-[plugins.limits]
-max_file_bytes = 10
+[plugins.redaction]
+action = "refuse"
 
 [plugins.audit]
 target = "audit.jsonl"
@@ -48,9 +48,9 @@ def written(text: str) -> Path:
 
 def test_a_file_enables_plugins_with_their_options_in_the_files_order() -> None:
     plugins = plugins_from(written(TOML))
-    assert [type(plugin) for plugin in plugins] == [ReadOnlyPlugin, LimitsPlugin, AuditPlugin]
+    assert [type(plugin) for plugin in plugins] == [ReadOnlyPlugin, RedactionPlugin, AuditPlugin]
     with AgentMemoryService("memory://", plugins=plugins) as service:
-        for path, text in (("policies/a.md", "x"), ("a.md", "x" * 11)):
+        for path, text in (("policies/a.md", "x"), ("a.md", f"ghp_{'a1B2' * 9}")):
             with pytest.raises(OperationDenied):
                 service.write_memory_file("bob", path, text)
         service.write_memory_file("eve", "policies/a.md", "x")
@@ -67,33 +67,29 @@ def test_a_configuration_file_that_is_not_named_enables_nothing() -> None:
 
 def test_the_environment_names_the_file_and_overrides_its_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(module.CONFIG_VARIABLE, str(written(TOML)))
-    monkeypatch.setenv(module.PLUGINS_VARIABLE, json.dumps({"limits": {"max_file_bytes": 20}, "expiry": {}}))
+    monkeypatch.setenv(module.PLUGINS_VARIABLE, json.dumps({"redaction": {"action": "mask"}, "expiry": {}}))
     tables = configuration()
-    assert list(tables) == ["readonly", "limits", "audit", "expiry"]
-    assert tables["limits"] == {"max_file_bytes": 20}
+    assert list(tables) == ["readonly", "redaction", "audit", "expiry"]
+    assert tables["redaction"] == {"action": "mask"}
     other = Path("other.toml")
-    other.write_text("[plugins.redaction]\n")
-    assert list(configuration(other)) == ["redaction", "limits", "expiry"]
+    other.write_text("[plugins.readonly]\n")
+    assert list(configuration(other)) == ["readonly", "redaction", "expiry"]
 
 
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("[plugins.limts]", r"no plugin 'limts' is installed; installed: audit, .*limits"),
-        ("[plugins.limits]\nmost = 5", r"\[plugins.limits\]: .*'most'"),
-        ("[plugins.limits]\nmax_file_bytes = -5", r"\[plugins.limits\]: .*at least 0"),
+        ("[plugins.redction]", r"no plugin 'redction' is installed; installed: audit, .*redaction"),
+        ("[plugins.redaction]\nmost = 5", r"\[plugins.redaction\]: .*'most'"),
         ("[plugins.readonly]\npatterns = 'x'", r"\[plugins.readonly\]: patterns must be a list of strings"),
         (
             "[plugins.audit]\ntarget = 'a.jsonl'\nkey_file = 'none'",
             r"\[plugins.audit\]: key_file cannot be read: No such",
         ),
-        ("[plugins.limits]\nmax_file_bytes = nan", r"\[plugins.limits\]: max_file_bytes must be a whole number.*nan"),
-        ("[plugins.limits]\nmax_file_bytes = '10'", r"\[plugins.limits\]: max_file_bytes must be a whole number"),
-        (
-            "[plugins.limits]\nmax_files = true\nroot = 'x'",
-            r"\[plugins.limits\]: max_files must be a whole number.*True",
-        ),
-        ("[plugins.limits]\nmax_files = 1\nroot = 'x'\nstorage_options = 5", "storage_options is a mapping, not int"),
+        ("[plugins.audit]\ntarget = 'a.jsonl'\nmax_segment_bytes = nan", "must be a whole number .*nan"),
+        ("[plugins.audit]\ntarget = 'a.jsonl'\nmax_segment_bytes = '10'", "max_segment_bytes must be a whole number"),
+        ("[plugins.audit]\ntarget = 'a.jsonl'\nmax_segment_bytes = true", "must be a whole number .*True"),
+        ("[plugins.audit]\ntarget = 'a.jsonl'\nstorage_options = 5", "storage_options is a mapping, not int"),
         ("[plugins.audit]\nrequired = true", r"\[plugins.audit\]: missing a required argument: 'target'"),
         ("[plugins.audit]\ntarget = 'a.jsonl'\nkey = 'aaaaaaaaaaaaaaaaaaaaaa'", r"\[plugins.audit\]: .*'key'"),
         ("[plugins.audit]\ntarget = 'a.jsonl'\nrequired = 'false'", "required must be true or false, not 'false'"),
@@ -104,7 +100,7 @@ def test_the_environment_names_the_file_and_overrides_its_tables(monkeypatch: py
         ("[plugins.audit]\ntarget = '..'", r"\[plugins.audit\]: "),
         ("[plugins.audit]\ntarget = '.'", r"\[plugins.audit\]: "),
         ('"a\\nb\\u001b[31m" = 1', r"not 'a\\nb\\x1b\[31m'"),
-        ("[plugins]\nlimits = 5", "agent-memory.toml: plugins must be a table of tables"),
+        ("[plugins]\nredaction = 5", "agent-memory.toml: plugins must be a table of tables"),
         ("[storage]\nx = 1", r"only tables \[plugins.NAME\] are allowed, not 'storage'"),
         ("[plugins", "agent-memory.toml: Expected"),
         ("[plugins.redaction]\npatterns = ['x']", r"\[plugins.redaction\]: patterns must be a table"),
@@ -165,14 +161,14 @@ def test_created_plugins_are_closed_when_another_cannot_be_created(monkeypatch: 
     real = module.made
 
     def make(name: str, options: dict[str, Any]) -> object:
-        if name == "limits":
+        if name == "redaction":
             made.append(Closing())
             return made[0]
         return real(name, options)
 
     monkeypatch.setattr(module, "made", make)
     with pytest.raises(ValueError, match="nothing"):
-        plugins_from(written("[plugins.limits]\n[plugins.nothing]\n"))
+        plugins_from(written("[plugins.redaction]\n[plugins.nothing]\n"))
     assert made[0].closed
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from agent_memory import AgentMemory, AgentMemoryService, AsyncAgentMemoryService, Operation, OperationDenied, hookimpl
 from agent_memory.plugins.configuration import plugins_from
-from agent_memory.plugins.limits import LimitsPlugin
 from agent_memory.plugins.readonly import ReadOnlyPlugin
+from agent_memory.plugins.redaction import RedactionPlugin
 
 
 class Refusing:
@@ -43,7 +43,7 @@ def agent_memory_before_operation(operation: Operation) -> None:
 NO_PLUGINS = [
     (Refusing, r"'Refusing' is a class; a plugin is an instance: Refusing\(\)"),
     (ReadOnlyPlugin, r"'ReadOnlyPlugin' is a class; a plugin is an instance: ReadOnlyPlugin\(\)"),
-    (LimitsPlugin, "is a class"),
+    (RedactionPlugin, "is a class"),
     (agent_memory_before_operation, "'agent_memory_before_operation' has no hook .*pass an object or a module"),
     (Refusing().agent_memory_before_operation, "has no hook"),
     (lambda: Refusing(), "has no hook"),

@@ -21,12 +21,12 @@ from agent_memory import (
     AsyncAgentMemory,
     AsyncAgentMemoryService,
     FileOperationError,
+    Limits,
     Operation,
     OperationDenied,
     Outcome,
     hookimpl,
 )
-from agent_memory.plugins.limits import LimitsPlugin
 from agent_memory_memory import MemoryBackend
 from tests.core.test_hooks import AsyncTwin
 from tests.faults.interrupts import count_places, handled_at, interrupted_at
@@ -44,8 +44,7 @@ def _quiet() -> Iterator[None]:
 
 
 def limited(backend: MemoryBackend) -> AgentMemory:
-    limits = LimitsPlugin(MOST_BYTES, max_files=MOST_FILES, max_bytes=MOST_BYTES, root=backend)
-    return AgentMemory.open(backend, plugins=[limits])
+    return AgentMemory.open(backend, limits=Limits(agent_files=MOST_FILES, agent_bytes=MOST_BYTES))
 
 
 def in_another_thread(call: Any) -> None:

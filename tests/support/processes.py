@@ -8,7 +8,8 @@ from __future__ import annotations
 import multiprocessing
 import os
 import queue
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 _SECONDS = 900
@@ -34,6 +35,21 @@ def in_processes(count: int, work: Callable[..., object], *args: object) -> list
     failures = [failure for _, _, failure in answers if failure]
     assert not failures, failures[0]
     return [result for _, result, _ in sorted(answers, key=lambda answer: answer[0])]
+
+
+@contextmanager
+def started(count: int, work: Callable[..., object], *args: object) -> Iterator[list[int]]:
+    """The ids of ``count`` processes that run ``work(number, barrier, *args)``, which the caller ends."""
+    common, environment = (_context.Barrier(count), _context.Queue(), work, args), dict(os.environ)
+    workers = [_context.Process(target=_run, args=(*common, n, environment)) for n in range(count)]
+    for worker in workers:
+        worker.start()
+    try:
+        yield [worker.pid for worker in workers if worker.pid]
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.join()
 
 
 def _answer(results: Any) -> tuple[int, object, str]:

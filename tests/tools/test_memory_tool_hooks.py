@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent_memory import AgentMemory, Operation, OperationDenied, Outcome, hookimpl
-from agent_memory.plugins.limits import LimitsPlugin
+from agent_memory import AgentMemory, Limits, Operation, OperationDenied, Outcome, hookimpl
 from tests.tools.calls import caller, everything, fill, refused, succeeded
 
 FILES = {"a.md": "a\n", "d/b.md": "b\n"}
@@ -131,13 +130,13 @@ def test_the_error_of_a_failing_required_observer_says_what_was_done() -> None:
     assert "secret" not in output
 
 
-def test_a_content_guard_sees_the_written_content() -> None:
-    memory = AgentMemory.open("memory://", plugins=[LimitsPlugin(10)])
+def test_a_limit_counts_the_written_content() -> None:
+    memory = AgentMemory.open("memory://", limits=Limits(file_bytes=10))
     call = caller(memory)
-    assert refused(call("create", path="/memories/a.md", file_text="x" * 11)).startswith("Error: 'a.md': 11 bytes")
+    assert "would have 11" in refused(call("create", path="/memories/a.md", file_text="x" * 11))
     succeeded(call("create", path="/memories/a.md", file_text="12345"))
-    assert "12 bytes" in refused(call("insert", path="/memories/a.md", insert_line=0, insert_text="12345"))
-    assert "11 bytes" in refused(call("str_replace", path="/memories/a.md", old_str="5", new_str="5678901"))
+    assert "would have 12" in refused(call("insert", path="/memories/a.md", insert_line=0, insert_text="12345"))
+    assert "would have 11" in refused(call("str_replace", path="/memories/a.md", old_str="5", new_str="5678901"))
     assert everything(memory) == {"a.md": b"12345"}
 
 

@@ -14,6 +14,7 @@ from agent_memory import (
     AsyncAgentMemoryService,
     Capabilities,
     Entry,
+    Limits,
     Operation,
     Outcome,
     TreeResult,
@@ -24,7 +25,6 @@ from agent_memory import (
 )
 from agent_memory.filesystem import AgentMemoryFileSystem, filesystem
 from agent_memory.plugins.audit import AuditPlugin
-from agent_memory.plugins.limits import LimitsPlugin
 
 
 class Observer:
@@ -33,7 +33,8 @@ class Observer:
 
 
 def sync_api(path: Path) -> None:
-    with AgentMemoryService(path, plugins=[Observer(), LimitsPlugin(10), AuditPlugin(path / "audit.jsonl")]) as service:
+    with AgentMemoryService(path, plugins=[Observer(), AuditPlugin(path / "audit.jsonl")]) as service:
+        assert_type(service.limits(), Limits | None)
         memory = service.agent(agent_id("slack:C0123"))
         assert_type(memory, AgentMemory)
         assert_type(service.agent_ids(), tuple[str, ...])

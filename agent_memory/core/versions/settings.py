@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, NamedTuple, Protocol, cast
 
 from agent_memory.backend import Backend
 from agent_memory.core.flows import checked_capabilities
 from agent_memory.core.internal_trees import Sweep
+from agent_memory.core.limits.settings import Limits, checked_file_limits, file_limits_in, with_file_limits
 from agent_memory.core.store_record import Feature, KnownStore, StoreRecord, damaged_record
 from agent_memory.errors import AppendError, ReadError, UnsupportedOperationError
 from agent_memory.hookspecs import OperationKind
@@ -16,6 +18,7 @@ from agent_memory.key import Key
 from agent_memory.runtime.run import Run
 
 _FEATURE: Final[Feature] = "versions"
+_log = logging.getLogger("agent_memory")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +71,14 @@ def _with_limits(record: StoreRecord, limits: VersionLimits | None) -> StoreReco
     return record.using(_FEATURE, {**before, "limits": None if limits is None else asdict(limits)})
 
 
+class _Parsed(NamedTuple):
+    """A record of a store, and the limits in it."""
+
+    record: StoreRecord | None
+    limits: VersionLimits | None
+    file_limits: Limits | None
+
+
 class SettingsCall(Protocol):
     """The facts of a running operation that this module uses; see `agent_memory.core.operation.Call`."""
 
@@ -89,30 +100,41 @@ class SettingsCache:
     Args:
         wanted: turn versions on, with these limits, before the first change, if they are off; None to leave them as
             the store has them.
+        wanted_limits: the same for the limits of files and agents.
 
     Attributes:
         sweep: the deletion of the versions that the limits no longer keep.
     """
 
-    def __init__(self, wanted: VersionLimits | None = None) -> None:
+    def __init__(self, wanted: VersionLimits | None = None, wanted_limits: Limits | None = None) -> None:
         self.sweep = Sweep()
         self._wanted = checked_limits(wanted)
+        self._wanted_limits = checked_file_limits(wanted_limits)
         self._store = KnownStore()
-        self._parsed: tuple[StoreRecord | None, VersionLimits | None] = (None, None)
+        self._parsed = _Parsed(None, None, None)
 
-    async def permit(self, store: Backend, run: Run, call: SettingsCall) -> None:
+    async def permit(self, store: Backend, run: Run, call: SettingsCall) -> Limits | None:
         """Raise unless this release may change the store; every operation that can change files calls it first.
+
+        Return the limits of files and agents; set them first if that is wanted, and there are none.
 
         Raises:
             UnsupportedOperationError: this release is too old for the store.
             FileOperationError: the record of the store cannot be read, is damaged, or is that of another store.
         """
         try:
-            self._limits(await self._store.permit(store, run))
+            wanted = self._wanted_limits  # a simultaneous call that sets limits clears it
+            found = self._in(await self._store.permit(store, run)).file_limits
+            if wanted is not None and found is None:
+                found = await self.set_file_limits(store, run, call, wanted)
+            elif wanted not in (None, found):
+                _log.warning("the store has other limits than the given ones, and keeps them: %s", found)
+            self._wanted_limits = None
         except ReadError as error:
             if call.kind != "append":
                 raise
             raise AppendError(error.args[0], path=error.path) from (error.__cause__ or error)
+        return found
 
     async def use(self, store: Backend, run: Run, feature: Feature) -> None:
         """Name a feature in the record of the store before its first file is written; errors as `permit`."""
@@ -138,22 +160,40 @@ class SettingsCache:
         record = await self._store.change(store, run, lambda found: _with_limits(found, limits), tries_origins=is_on)
         return limits_in(record)
 
+    async def stored_file_limits(self, store: Backend, run: Run, call: SettingsCall) -> Limits | None:
+        """Return the limits of files and agents; None if the store has none."""
+        return file_limits_in(await self._store.read(store, run, call.started))
+
+    async def set_file_limits(
+        self, store: Backend, run: Run, call: SettingsCall, limits: Limits | None
+    ) -> Limits | None:
+        """Set the limits of files and agents, or remove them; return them.
+
+        Raises:
+            UnsupportedOperationError: the store cannot keep a limit of an agent.
+        """
+        if limits is not None and limits.of_agents:
+            if not (await checked_capabilities(store, run, call.key)).compare_and_swap:
+                raise UnsupportedOperationError("limits of agents need conditional writes; this backend has none")
+        elif limits is None and await self.stored_file_limits(store, run, call) is None:
+            return None
+        record = await self._store.change(store, run, lambda found: with_file_limits(found, limits))
+        return file_limits_in(record)
+
     async def for_change(self, store: Backend, run: Run, call: SettingsCall) -> VersionLimits | None:
         """Return the limits for an operation that changes files; turn versions on first if that is wanted."""
         wanted = self._wanted  # a simultaneous call that turns versions on clears it during the read
-        limits = self._limits(await self._store.permit(store, run))
+        limits = self._in(await self._store.permit(store, run)).limits
         if wanted is not None and limits is None:
             limits = await self.set_limits(store, run, call, wanted)
         self._wanted = None
         return limits
 
-    def _limits(self, record: StoreRecord | None) -> VersionLimits | None:
+    def _in(self, record: StoreRecord | None) -> _Parsed:
         """The limits in a record; a record that was not read again is not parsed again."""
-        parsed, limits = self._parsed
-        if parsed is not record:
-            limits = limits_in(record)
-            self._parsed = record, limits
-        return limits
+        if self._parsed.record is not record:
+            self._parsed = _Parsed(record, limits_in(record), file_limits_in(record))
+        return self._parsed
 
 
 async def require_versions(store: Backend, run: Run, key: Key) -> None:

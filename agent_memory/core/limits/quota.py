@@ -1,0 +1,416 @@
+"""`Quota`: what this process may still add to one agent's files, by a lease in the agent's `Ledger`.
+
+Most operations take what they add from the lease and need no request for it. A new lease is taken when the old one is
+used up or over; if the limit leaves no room, the files are counted again first.
+
+Only bytes that are counted are given back: a state of a file is counted if this process wrote it, or listed it in a
+count. So a file of another program that is replaced or deleted makes no room before the next count.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections import OrderedDict, deque
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Protocol, cast
+
+from agent_memory.backend import ABSENT, Backend, ETag, Snapshot
+from agent_memory.backend.helpers import HostClock, Uncopied
+from agent_memory.core import tree_flows
+from agent_memory.core.flows import Effect, read_if_present, until_won
+from agent_memory.core.limits.count import MOST_STATES, Count, count_agent
+from agent_memory.core.limits.ledger import (
+    END_SECONDS,
+    LEASE_SECONDS,
+    NOTHING,
+    Amount,
+    Lease,
+    Ledger,
+    ledger_of,
+    limit_of_agent,
+    new_id,
+    portion_of,
+    total,
+)
+from agent_memory.core.limits.settings import Limits
+from agent_memory.errors import AgentMemoryError, ConflictError, FileAlreadyExistsError, OutcomeUnknownError
+from agent_memory.key import Key
+from agent_memory.runtime.fork import renewed_in_child
+from agent_memory.runtime.run import Run
+
+_WAIT_SECONDS: Final = 1.0
+_POLL_SECONDS: Final = 0.002
+_NO_LEASE: Final = ""
+_MOST_AGENTS: Final = 4096
+
+
+class CountedState(NamedTuple):
+    """A state of a file, of which this amount is counted; ``etag`` is None if it is not known."""
+
+    etag: ETag | None
+    amount: Amount
+
+
+class LimitReachedError(Exception):
+    """An agent has not enough room.
+
+    Attributes:
+        need: what the operation adds.
+        used: what the agent has, by a count.
+        reserved: what processes at work may still add.
+    """
+
+    def __init__(self, need: Amount, ledger: Ledger, carried: Amount, count: Count) -> None:
+        super().__init__()
+        self.need = need
+        self.used = count.amount
+        self.reserved = ledger.reserved.plus(carried)
+
+
+class Replaced(Protocol):
+    """A file that an operation replaces."""
+
+    @property
+    def key(self) -> Key: ...
+
+    async def need(self, counted: int) -> Amount:
+        """Return what the operation adds to the file, of which ``counted`` bytes are in the count; look at it first."""
+        ...
+
+
+@dataclass
+class Charge:
+    """What one operation adds; it is taken from the lease before the operation writes.
+
+    Attributes:
+        until: when the lease ends, by the clock of the run; the write must begin before.
+    """
+
+    quota: Quota
+    amount: Amount
+    until: float
+
+    def keep(self) -> None:
+        """The operation has added it."""
+        self.quota.settle(self.amount)
+
+    def give_back(self) -> None:
+        """The operation has added nothing."""
+        self.quota.settle(self.amount, returned=True)
+
+    def leave_in_doubt(self) -> None:
+        """The operation may still add it."""
+        self.quota.settle(self.amount, in_doubt=True)
+
+
+class _Closed(NamedTuple):
+    """A lease from which no operation can take.
+
+    Attributes:
+        lease: its id.
+        added: what was added by it.
+        carried: what operations in progress took from it, or may still add: the next lease contains it, because a count
+            by another process may not see it.
+        free: what no operation took.
+        freed: what is given back.
+    """
+
+    lease: str
+    added: Amount
+    carried: Amount
+    free: Amount
+    freed: Amount
+
+
+class _Stored(NamedTuple):
+    """The ledger as this process wrote it last."""
+
+    ledger: Ledger
+    etag: ETag
+
+
+class Quota(Uncopied):
+    """The lease of one agent in this process, and the counted states of its files.
+
+    Attributes:
+        count: the id of the count that the ledger had last.
+    """
+
+    def __init__(self, agent: str | None) -> None:
+        self._key = ledger_of(agent)
+        self._agent = agent
+        self._lock = threading.RLock()  # a signal handler may perform an operation
+        self._host_clock = HostClock()
+        self.forget()
+        _all.add(self)
+
+    def forget(self) -> None:
+        """Forget everything: the lease belongs to the parent of a fork, or it was ended."""
+        self._lease, self._until = _NO_LEASE, 0.0
+        self._granted = self._free = self._freed = self._busy = NOTHING
+        self.count = ""
+        self._stored: _Stored | None = None
+        self._doubts: deque[tuple[float, Amount]] = deque()
+        self._states: OrderedDict[str, CountedState] = OrderedDict()
+        self._renewed_until = 0.0
+
+    def state_of(self, key: Key) -> CountedState | None:
+        """The counted state of a file, if it is known."""
+        return self._states.get(key.storage)
+
+    def learn(self, key: Key, etag: ETag | None, amount: Amount) -> None:
+        """Remember the counted state of a file."""
+        with self._lock:
+            self._states[key.storage] = CountedState(etag, amount)
+            self._states.move_to_end(key.storage)
+            if len(self._states) > MOST_STATES:
+                self._states.popitem(last=False)
+
+    def unlearn(self, key: Key) -> None:
+        """Forget the counted states of a file, and of the files below it."""
+        below = f"{key.storage}/"
+        with self._lock:
+            for name in [name for name in self._states if name == key.storage or name.startswith(below)]:
+                self._states.pop(name, None)
+
+    def settle(self, amount: Amount, *, returned: bool = False, in_doubt: bool = False) -> None:
+        """End a charge: it is given back to the lease, or it may still take effect, or else it was added."""
+        with self._lock:
+            self._busy = self._busy.minus(amount)
+            if in_doubt:
+                self._doubts.append((time.monotonic() + END_SECONDS, amount))
+            if returned:
+                self._free = self._free.plus(amount)
+
+    def credit(self, amount: Amount, count: str) -> None:
+        """Note that counted bytes and files are gone; the next change of the ledger frees them.
+
+        ``count`` is the `count` when the operation began: if files were counted since, that may have seen the change.
+        """
+        with self._lock:
+            if count == self.count:
+                self._freed = self._freed.plus(amount)
+
+    async def charge(
+        self, store: Backend, run: Run, limits: Limits, need: Amount, replaced: Replaced | None = None
+    ) -> Charge:
+        """Take an amount that an operation adds; negative numbers need nothing.
+
+        Args:
+            store: the storage.
+            run: runs its primitives.
+            limits: the limits of the store.
+            need: the amount.
+            replaced: the file that the operation replaces; it makes the need smaller, if there is no room.
+
+        Raises:
+            LimitReachedError: the limit leaves less.
+            FileOperationError: the ledger, or the files, cannot be listed, read or written.
+        """
+        need = need.positive()
+        if need == NOTHING:
+            return Charge(self, need, math.inf)
+        taken = self._taken(need, run.now())
+
+        async def attempt() -> Effect:
+            nonlocal taken
+            taken = self._taken(need, run.now()) or await self._renewed(store, run, limits, need, replaced)
+            return Effect()
+
+        if taken is None:
+            await self._wait_for_others(run)
+            try:
+                await until_won(store, run, self._key, attempt)
+            finally:
+                self._renewed_until = 0.0
+        assert taken is not None  # noqa: S101 - `attempt` sets it, or raises
+        return taken
+
+    async def release(self, store: Backend, run: Run) -> None:
+        """End the lease, so that other processes can use the rest of it; after an error it ends by its time."""
+        if not self._lease:
+            return
+
+        async def attempt() -> Effect:
+            closed = self._close()
+            before, ledger = await self._read(store, run)
+            if before and ledger and closed.lease in ledger.leases:
+                after, old = self._after(ledger, closed), ledger.leases[closed.lease]
+                if closed.carried != NOTHING:
+                    after = after.with_lease(closed.lease, Lease(closed.carried, old.until))
+                await self._write(store, run, after, before)
+            return Effect()
+
+        with suppress(AgentMemoryError):
+            await until_won(store, run, self._key, attempt)
+        self.forget()
+
+    async def erase(self, store: Backend, run: Run) -> None:
+        """Erase the ledger of an agent that is forgotten; a process that has a lease may still use it for its time."""
+        self.forget()
+        await tree_flows.forget(store, run, self._key)
+
+    async def fold(self, store: Backend, run: Run) -> None:
+        """Move what was added by the lease to what is used, so that another process does not count it twice.
+
+        If the ledger was changed meanwhile, or cannot be written, the next lease does it.
+        """
+        stored = self._stored
+        closed = self._close()
+        if stored is None or closed.lease not in stored.ledger.leases or closed.added == NOTHING:
+            self._open_again(closed)
+            return
+        freed = closed.freed if stored.ledger.count == self.count else NOTHING
+        after = stored.ledger.folded(closed.lease, closed.added, freed)
+        try:
+            etag = await run.call(store.write, self._key, after.to_bytes(), when=stored.etag)
+        except AgentMemoryError as error:
+            if not isinstance(error, OutcomeUnknownError):
+                self._open_again(closed)
+            return
+        with self._lock:
+            if closed.lease == self._lease:
+                self._granted = self._granted.minus(closed.added)
+                self._free = self._free.plus(closed.free)
+                self._stored = _Stored(after, etag)
+
+    def _taken(self, need: Amount, now: float) -> Charge | None:
+        """Take an amount from the lease; None if it does not suffice, or is over."""
+        if self._host_clock.was_set():
+            self._until = 0.0  # another image of this process may have the same lease
+        with self._lock:
+            if now >= self._until or not self._free.suffices(need):
+                return None
+            self._free = self._free.minus(need)
+            self._busy = self._busy.plus(need)
+            return Charge(self, need, self._until)
+
+    async def _wait_for_others(self, run: Run) -> None:
+        """Wait while another task of this process takes a lease; not long, because this only avoids conflicts."""
+        end = run.now() + _WAIT_SECONDS
+        while run.now() < min(end, self._renewed_until):
+            await run.sleep(_POLL_SECONDS)
+        self._renewed_until = run.now() + _WAIT_SECONDS
+
+    async def _renewed(
+        self, store: Backend, run: Run, limits: Limits, need: Amount, replaced: Replaced | None
+    ) -> Charge:
+        """Take a new lease, and the need from it.
+
+        Raises:
+            ConflictError: another process changed the ledger.
+            LimitReachedError: there is no room, also after a count.
+        """
+        began, limit = run.now(), limit_of_agent(limits)
+        before, ledger = await self._read(store, run)
+        closed = self._close()
+        count: Count | None = None
+        try:
+            after = self._after(ledger, closed) if ledger else None
+            is_known = after and after.with_versions == limits.count_versions and not after.is_old(time.time())
+            if after is None or not is_known or not after.room(limit, closed.carried).suffices(need):
+                count, after = await self._counted(store, run, limits, ledger, closed.lease, replaced)
+            room = after.room(limit, closed.carried)
+            if count and replaced and not room.suffices(need):
+                need = (await replaced.need(count.size or 0)).positive()
+            if not room.suffices(need):
+                raise LimitReachedError(need, after, closed.carried, cast(Count, count))
+            portion = portion_of(room.minus(need), limit)
+            granted = closed.carried.plus(need).plus(portion)
+            lease = new_id()
+            after = after.with_lease(lease, Lease(granted, time.time() + END_SECONDS))
+            etag = await self._write(store, run, after, before)
+        except (AgentMemoryError, LimitReachedError) as error:
+            if not isinstance(error.__cause__, OutcomeUnknownError):
+                self._open_again(closed)
+            raise
+        if count and count.amount.files <= MOST_STATES:
+            for entry in count.entries:  # only now the ledger contains them
+                self.learn(entry.key, entry.etag, Amount(entry.size, 1))
+        with self._lock:
+            if self.count != after.count:
+                self.count, self._freed = after.count, NOTHING  # the count may have seen what was freed meanwhile
+            self._lease, self._until, self._stored = lease, began + LEASE_SECONDS, _Stored(after, etag)
+            self._granted, self._free = granted, portion
+            self._busy = self._busy.plus(need)
+        return Charge(self, need, began + LEASE_SECONDS)
+
+    async def _counted(
+        self,
+        store: Backend,
+        run: Run,
+        limits: Limits,
+        ledger: Ledger | None,
+        lease: str,
+        replaced: Replaced | None,
+    ) -> tuple[Count, Ledger]:
+        """Count the files, and return the ledger after that."""
+        about, with_versions = replaced.key if replaced else None, limits.count_versions
+        count = await count_agent(store, run, self._agent, about, with_versions=with_versions)
+        before = ledger or Ledger(NOTHING, new_id(), 0.0, with_versions)
+        return count, before.recounted(count.amount, lease, time.time(), with_versions=with_versions)
+
+    def _close(self) -> _Closed:
+        """Let no operation take from the lease."""
+        now = time.monotonic()
+        with self._lock:
+            while self._doubts and self._doubts[0][0] <= now:
+                self._doubts.popleft()
+            carried = self._busy.plus(total(amount for _, amount in self._doubts))
+            added = self._granted.minus(self._free).minus(carried)
+            closed = _Closed(self._lease, added, carried, self._free, self._freed)
+            self._free = self._freed = NOTHING
+        return closed
+
+    def _open_again(self, closed: _Closed) -> None:
+        with self._lock:
+            self._freed = self._freed.plus(closed.freed)
+            if closed.lease == self._lease:
+                self._free = self._free.plus(closed.free)
+
+    def _after(self, ledger: Ledger, closed: _Closed) -> Ledger:
+        freed = closed.freed if ledger.count == self.count else NOTHING  # a count since then may have seen it
+        return ledger.without(closed.lease, closed.added, freed, time.time())
+
+    async def _read(self, store: Backend, run: Run) -> tuple[Snapshot | None, Ledger | None]:
+        found = await read_if_present(store, run, self._key)
+        return found, Ledger.parse(found.data) if found else None
+
+    async def _write(self, store: Backend, run: Run, ledger: Ledger, before: Snapshot | None) -> ETag:
+        """Write the ledger in the place of the one that was read; raises `ConflictError` if that is not possible."""
+        try:
+            return await run.call(store.write, self._key, ledger.to_bytes(), when=before.etag if before else ABSENT)
+        except (FileAlreadyExistsError, OutcomeUnknownError) as error:
+            raise ConflictError("another writer changed it", path=self._key.path) from error
+
+
+_all = renewed_in_child(Quota.forget)
+
+
+class Quotas:
+    """The quotas of a service's agents; with too many, the oldest is dropped, and its lease ends by its time."""
+
+    def __init__(self) -> None:
+        self._quotas: OrderedDict[str | None, Quota] = OrderedDict()
+
+    def of(self, agent: str | None) -> Quota:
+        """Return the quota of an agent."""
+        quota = self._quotas.get(agent)
+        if quota is None:
+            quota = self._quotas.setdefault(agent, Quota(agent))
+            if len(self._quotas) > _MOST_AGENTS:
+                self._quotas.popitem(last=False)
+        return quota
+
+    @property
+    def is_used(self) -> bool:
+        """Whether an operation had limits to keep."""
+        return bool(self._quotas)
+
+    async def release(self, store: Backend, run: Run) -> None:
+        """End all leases."""
+        for quota in list(self._quotas.values()):
+            await quota.release(store, run)
