@@ -15,7 +15,8 @@ from typing import Any
 from agent_memory.backend import AnyBackend, Backend, BlockingBackend
 from agent_memory.core.hooks import Hooks
 from agent_memory.core.registration import manager_with
-from agent_memory.errors import BackendNotAvailableError
+from agent_memory.core.switches import loads_plugins
+from agent_memory.errors import DISTRIBUTION, BackendNotAvailableError
 from agent_memory.hookspecs import BackendFactory
 
 GROUP = "agent_memory"
@@ -136,7 +137,8 @@ def _named_alike(name: str) -> Mapping[str, BackendFactory]:
 
 @cache  # it reads the metadata of all installed packages
 def _entry_points() -> list[importlib.metadata.EntryPoint]:
-    return sorted(importlib.metadata.entry_points(group=GROUP), key=lambda point: point.name)
+    found = sorted(importlib.metadata.entry_points(group=GROUP), key=lambda point: point.name)
+    return found if loads_plugins() else [each for each in found if each.dist and each.dist.name == DISTRIBUTION]
 
 
 @cache

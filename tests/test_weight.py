@@ -23,9 +23,9 @@ BOUNDS = {
     "exports of agent_memory.backend": 31,
     "hooks": 7,
     "commands": 40,
-    "modules": 246,
+    "modules": 247,
     "modules with one importer": 61,
-    "words of docs": 55_800,
+    "words of docs": 55_900,
 }
 
 PRODUCT = {

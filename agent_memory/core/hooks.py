@@ -7,6 +7,7 @@ observer is logged, unless its plugin is required.
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 import time
 import traceback
@@ -20,6 +21,7 @@ import pluggy
 
 from agent_memory.core.in_progress import InProgress
 from agent_memory.core.registration import label, manager_with
+from agent_memory.core.switches import traces_plugins
 from agent_memory.errors import AgentMemoryError, InvalidPathError, OperationDenied, OutcomeUnknownError
 from agent_memory.hookspecs import BackendFactory, Operation, Outcome, Plugin
 
@@ -201,8 +203,31 @@ class _Implementation(NamedTuple):
 
 def _implementations(caller: pluggy.HookCaller) -> tuple[_Implementation, ...]:
     """Return the implementations of a hook in the order of their calls: the plugin registered last first."""
+    traced = traces_plugins()
+
+    def function(each: pluggy.HookImpl) -> Callable[..., object]:
+        return _traced(label(each.plugin), caller.name, each.function) if traced else each.function
+
     found = reversed(caller.get_hookimpls())
-    return tuple(_Implementation(each.plugin, caller.name, each.function, tuple(each.argnames)) for each in found)
+    return tuple(_Implementation(each.plugin, caller.name, function(each), tuple(each.argnames)) for each in found)
+
+
+def _traced(plugin: str, hook: str, function: Callable[..., object]) -> Callable[..., object]:
+    """A hook that prints a line on stderr for each call: plugin, hook, milliseconds, operation, error; no content."""
+
+    def traced(*facts: object) -> object:
+        began, end = time.perf_counter(), ""
+        try:
+            return function(*facts)
+        except BaseException as error:
+            end = f" raised {type(error).__name__}"
+            raise
+        finally:
+            took = (time.perf_counter() - began) * 1000
+            of = next((f" {each.kind} {each.id}" for each in facts if isinstance(each, Operation)), "")
+            print(f"{plugin} {hook} {took:.3f} ms{of}{end}", file=sys.stderr)  # noqa: T201 - the switch asks for it
+
+    return traced
 
 
 class Report:

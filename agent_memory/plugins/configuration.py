@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import inspect
+import logging
 import os
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
@@ -19,6 +20,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from agent_memory._json import parse_json
 from agent_memory.core.hooks import attempt
 from agent_memory.core.registration import manager_with
+from agent_memory.core.switches import LOAD_VARIABLE, loads_plugins
 from agent_memory.errors import AgentMemoryError
 from agent_memory.plugins._host_files import read_host_file
 from agent_memory.plugins.checkpoints import CheckpointFile
@@ -27,6 +29,7 @@ GROUP: Final = "agent_memory.plugins"
 CHECKPOINT_FILE: Final = "checkpoint-file"
 """The table of the file that receives the checkpoints of ``[plugins.audit]``; it enables no plugin."""
 _LOG: Final = "audit"
+_log = logging.getLogger("agent_memory")
 T = TypeVar("T")
 CONFIG_VARIABLE: Final = "AGENT_MEMORY_CONFIG"
 PLUGINS_VARIABLE: Final = "AGENT_MEMORY_PLUGINS"
@@ -50,10 +53,15 @@ def installed_plugins() -> tuple[Installed, ...]:
 def configuration(file: str | os.PathLike[str] | None = None) -> dict[str, dict[str, Any]]:
     """The enabled plugins with their options, from a file (by default the one in the environment) and the environment.
 
+    None if `agent_memory.core.switches.loads_plugins` says so, with a warning.
+
     Raises:
         ValueError: a source is not a regular file of at most 5 MB, is not TOML or JSON, or has another structure; the
             message names it.
     """
+    if not loads_plugins():
+        _log.warning("%s=0: no plugin of the configuration is enabled, also no audit log and no guard", LOAD_VARIABLE)
+        return {}
     source = file if file is not None else os.environ.get(CONFIG_VARIABLE) or None
     tables = {} if source is None else _of_file(Path(source))
     if text := os.environ.get(PLUGINS_VARIABLE):
