@@ -63,8 +63,10 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of an operation. Sizes are in bytes, the duration in seconds, digests are hexadecimal SHA-256.
+    """The result of an operation. Sizes are in bytes, durations in seconds, digests are hexadecimal SHA-256.
 
+    ``duration`` is what the caller waited, from the call until the observers are called, with waits for a thread, a
+    queue or a guard; ``storage_duration`` is the part of it for the storage, with retries and waits for locks.
     ``status`` is "denied" if a guard or the view refused the operation: this is no error, and nothing was changed. It
     is "unknown" after `OutcomeUnknownError`, or if the caller was cancelled or interrupted while the storage worked.
     ``size`` is the size of the file after the operation, also after an append.
@@ -91,6 +93,7 @@ class Outcome:
     replayed: bool = False
     version_id: str | None = None
     versions_searched: bool = True
+    storage_duration: float = 0.0
 
 
 class Plugin:

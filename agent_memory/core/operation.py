@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from threading import get_ident
-from typing import Final, TypeVar, cast
+from typing import Final, Literal, TypeVar, cast
 
 from agent_memory.backend import AnyBackend, Backend
 from agent_memory.backend._deadline import deadline_scope, restore_deadline
@@ -65,8 +65,9 @@ class Call:
         content: the caller's content, before the filters.
         data: the content to write, after the filters.
         time: the start, in POSIX seconds.
-        started: the start, by the clock of ``run``.
+        started: when the caller called, by the clock of ``run``.
         at_work: whether the storage may have been called.
+        storage_seconds: how long the flow took, with its requests, retries and waits for locks.
         raised_by_caller: the exception of a function that the caller gave, if it raised one.
     """
 
@@ -81,6 +82,7 @@ class Call:
     time: float
     started: float
     at_work: bool = False
+    storage_seconds: float = 0.0
     effect: Effect | None = None
     report: Report | None = None
     raised_by_caller: BaseException | None = None
@@ -233,7 +235,7 @@ class Scope:
             self.hooks.in_progress.require_open()
             keys = await self._keys(run, kind, path, directory, new_path)
             size, data, fault = _given(content, unseen)
-            call = Call(self, run, kind, *keys, size, data, data, time.time(), run.now())
+            call = Call(self, run, kind, *keys, size, data, data, time.time(), _called(run))
             failed = raised = cast("BaseException | None", None)
             try:
                 await self._perform(call, flow, fault, has_content=content is not None, unseen=unseen)
@@ -318,7 +320,7 @@ class Scope:
         if call.kind not in READING:
             flow = partial(self._permitted, flow)
         call.at_work = True
-        before = current_deadline()
+        before, began = current_deadline(), call.run.now()
         try:
             flow = flow if self.required_state is None else _in_state(self.required_state, flow)
             call.effect = await self._in_time(flow, call)
@@ -327,6 +329,8 @@ class Scope:
         except BaseException:
             restore_deadline(before)  # a signal may interrupt a scope before its block begins, or when it has ended
             raise
+        finally:
+            call.storage_seconds = call.run.now() - began
 
     async def _in_time(self, flow: Flow, call: Call) -> Effect:
         if self.timeout is None:
@@ -382,9 +386,19 @@ class Scope:
             return
         if call.report is None:
             duration = call.run.now() - call.started
-            outcome = _succeeded(call.effect, duration) if call.effect else _failed(failed, call.at_work, duration)
+            times = duration, call.storage_seconds
+            outcome = _succeeded(call.effect, *times) if call.effect else _failed(failed, call.at_work, *times)
             call.report = self.hooks.report(call.operation, outcome)
         await call.offload(partial(call.call_observers, call.report))
+
+
+def _called(run: Run) -> float:
+    """When an operation was called: the first one of a flow in a thread waited for the thread."""
+    called = run.called if isinstance(run, ThreadedRun) else None
+    if called is None:
+        return run.now()
+    cast(ThreadedRun, run).called = None
+    return called
 
 
 def _in_state(state: str, flow: Flow) -> Flow:
@@ -408,12 +422,13 @@ def _given(content: Content | None, unseen: int | None) -> tuple[int | None, byt
     return len(data), data, None
 
 
-def _succeeded(effect: Effect, duration: float) -> Outcome:
+def _succeeded(effect: Effect, duration: float, storage: float) -> Outcome:
     if effect.replayed:
-        return Outcome(status="ok", duration=duration, replayed=True)
+        return Outcome(status="ok", duration=duration, storage_duration=storage, replayed=True)
     return Outcome(
         status="ok",
         duration=duration,
+        storage_duration=storage,
         size=effect.size,
         etag=effect.etag,
         sha256=effect.sha256,
@@ -438,15 +453,17 @@ def _first(raised: BaseException | None, error: BaseException) -> BaseException:
     return raised
 
 
-def _failed(error: BaseException | None, at_work: bool, duration: float) -> Outcome:
+def _failed(error: BaseException | None, at_work: bool, duration: float, storage: float) -> Outcome:
     if isinstance(error, OperationDenied):
-        return Outcome(status="denied", duration=duration)
+        return Outcome(status="denied", duration=duration, storage_duration=storage)
     if isinstance(error, AgentMemoryError):
         unknown = isinstance(error, OutcomeUnknownError)
-        return Outcome(status="unknown" if unknown else "error", duration=duration, error=error.kind)
+        status: Literal["unknown", "error"] = "unknown" if unknown else "error"
+        return Outcome(status=status, duration=duration, storage_duration=storage, error=error.kind)
     interrupted = not isinstance(error, Exception)
     return Outcome(
         status="unknown" if interrupted and at_work else "error",
         duration=duration,
+        storage_duration=storage,
         error="interrupted" if interrupted else type(error).__name__,
     )

@@ -30,10 +30,13 @@ class ThreadedRun(BlockingRun):
 
     Attributes:
         caller_cancelled: whether the caller was cancelled during the present step of the flow.
+        called: when the caller called, by the clock of the run, before it waited for a thread; None after the first
+            operation of the flow has taken it.
     """
 
     def __init__(self) -> None:
         self.caller_cancelled = False
+        self.called: float | None = None
 
     async def offload(self, function: Callable[[], T]) -> T:
         result = function()
@@ -122,6 +125,7 @@ class ThreadedFlow(Generic[T]):
 
         Cancellation ends a wait at once. A running primitive or hook is not interrupted; the flow ends after the hook.
         """
+        self._run.called = self._run.now()
         while True:
             step = submit(self._context, self._step)
             try:

@@ -1025,7 +1025,7 @@ def test_the_fields_of_operation_and_outcome_are_the_documented_ones() -> None:
     ]
     assert [field.name for field in dataclasses.fields(Outcome)] == [
         *("status", "duration", "size", "etag", "sha256", "before_sha256", "attempts", "files", "skipped", "error"),
-        *("replayed", "version_id", "versions_searched"),
+        *("replayed", "version_id", "versions_searched", "storage_duration"),
     ]
 
 

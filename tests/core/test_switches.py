@@ -71,7 +71,9 @@ def test_a_package_that_ends_the_process_is_not_loaded(tmp_path: Path) -> None:
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: broken-store\nVersion: 1\n")
     (info / "entry_points.txt").write_text("[agent_memory]\nmemory2 = broken_store\n")
-    program = "from agent_memory.registry import installed_backends\nprint(*({'file', 'memory', 's3'} & {*installed_backends()}))\n"
+    program = (
+        "from agent_memory.registry import installed_backends as found\nprint(*({'file', 'memory', 's3'} & {*found()}))"
+    )
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
 
     def run(**switch: str) -> subprocess.CompletedProcess[str]:
