@@ -201,10 +201,12 @@ class AgentMemoryService(_Service[AgentMemory]):
         Raises:
             ValueError: no path can match a pattern, the age is not positive, or ``limit`` is no positive number.
             UnsupportedOperationError: the storage has no conditional deletions.
+            PartialOperationError: the storage failed to delete a file of an agent; the agents after it were not looked
+                at. Run it again.
         """
         expiry = Expiry.of(pattern, older_than, keep, limit)
         found: list[ExpiredFile] = []
-        for agent in self.agent_ids() if agents is None else agents:
+        for agent in self.agent_ids() if agents is None else _agents(agents):
             tree, left = self.agent(agent)._tree, limit - len(found)
             if left:
                 ended = run_sync(self._backend, _expiring(tree, expiry, left, dry_run))
@@ -299,7 +301,7 @@ class AsyncAgentMemoryService(_Service[AsyncAgentMemory]):
         """See `AgentMemoryService.expire`."""
         expiry = Expiry.of(pattern, older_than, keep, limit)
         found: list[ExpiredFile] = []
-        for agent in await self.agent_ids() if agents is None else agents:
+        for agent in await self.agent_ids() if agents is None else _agents(agents):
             tree, left = self.agent(agent)._tree, limit - len(found)
             if left:
                 ended = await run_async(self._backend, _expiring(tree, expiry, left, dry_run))
@@ -315,6 +317,12 @@ class AsyncAgentMemoryService(_Service[AsyncAgentMemory]):
 
     async def __aexit__(self, *exc_info: object) -> None:
         await self.aclose()
+
+
+def _agents(agents: Iterable[str]) -> Iterable[str]:
+    if isinstance(agents, str):
+        raise TypeError("agents must be an iterable of ids, not a str")
+    return agents
 
 
 def _expiring(

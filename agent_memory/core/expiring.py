@@ -8,13 +8,21 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-from agent_memory.backend import Backend, Entry
+from agent_memory.backend import ANY, Backend, Entry
+from agent_memory.backend._pages import by_path
 from agent_memory.core.flows import Effect
 from agent_memory.core.operation import Call
 from agent_memory.core.results import checked_count
 from agent_memory.core.tree import Tree
 from agent_memory.core.tree_flows import AT_ONCE, pages
-from agent_memory.errors import AgentMemoryFileNotFoundError, ConflictError, OperationDenied
+from agent_memory.errors import (
+    AgentMemoryFileNotFoundError,
+    ConflictError,
+    FileOperationError,
+    OperationDenied,
+    PartialOperationError,
+)
+from agent_memory.key import Key
 from agent_memory.key.patterns import Segments, matches, require_possible, segments
 from agent_memory.runtime.run import Run
 
@@ -84,36 +92,57 @@ class Expiry:
         )
 
 
-async def expire(run: Run, tree: Tree, expiry: Expiry, limit: int, *, dry_run: bool) -> list[Entry]:
+async def expire(run: Run, tree: Tree, expiry: Expiry, limit: int, *, dry_run: bool) -> list[Entry]:  # noqa: C901 - nested steps
     """Delete an agent's expired files, each on the condition that it did not change since it was listed.
 
     A file that changed, is gone, or is protected by a guard stays, and is left out of the result.
+
+    Raises:
+        PartialOperationError: the storage failed to delete a file; the others are deleted.
     """
+    tried: set[Key] = set()
+    ended: list[Entry] = []
+    failures: list[FileOperationError] = []
 
     async def listed(store: Backend, run: Run, c: Call) -> tuple[list[Entry], Effect]:
         found: list[Entry] = []
         async for page in pages(store, run, c.key):
-            found += filter(expiry.includes, page.entries)
-            if len(found) >= limit:
+            found += (each for each in page.entries if expiry.includes(each) and each.key not in tried)
+            if len(found) >= limit - len(ended):
                 break
-        return found[:limit], Effect(files=len(found))
+        return found[: limit - len(ended)], Effect(files=len(found))
 
-    found = await tree.find(run, "list", "", listed, directory=True)
-    if dry_run:
-        return found
-
-    async def deleted(entry: Entry) -> bool:
+    async def one(entry: Entry) -> None:
         try:
-            etag = entry.etag
-            if etag is None:
-                now = await tree.stat(run, entry.path, with_etag=True)
-                if now.modified >= expiry.before or now.etag is None:
-                    return False
-                etag = now.etag
-            await tree.delete(run, entry.path, etag)
-        except (ConflictError, AgentMemoryFileNotFoundError, OperationDenied):
-            return False
-        return True
+            if await _deleted(run, tree, entry, expiry):
+                ended.append(entry)
+        except FileOperationError as error:
+            failures.append(error)
 
-    ends = await run.map(deleted, found, AT_ONCE)
-    return [entry for entry, is_deleted in zip(found, ends, strict=True) if is_deleted]
+    while (wanted := limit - len(ended)) > 0:
+        found = await tree.find(run, "list", "", listed, directory=True)
+        if dry_run:
+            return found
+        tried.update(entry.key for entry in found)
+        await run.map(one, found, AT_ONCE)
+        if len(found) < wanted:
+            break  # the listing was not cut
+    if failures:
+        done, left = tuple(entry.path for entry in ended), tuple(str(each.path) for each in failures)
+        raise PartialOperationError(f"{len(left)} of the expired files not deleted: {failures[0]}", done, left)
+    return sorted(ended, key=by_path)
+
+
+async def _deleted(run: Run, tree: Tree, entry: Entry, expiry: Expiry) -> bool:
+    """Delete a file if it did not change; where a listing has no etag, its etag is read before its age."""
+    try:
+        etag = entry.etag
+        if etag is None:
+            etag = (await tree.stat(run, entry.path, with_etag=True)).etag
+            now = await tree.stat(run, entry.path, with_etag=False)
+            if now.modified >= expiry.before:
+                return False
+        await tree.delete(run, entry.path, etag or ANY)
+    except (ConflictError, AgentMemoryFileNotFoundError, OperationDenied):
+        return False
+    return True

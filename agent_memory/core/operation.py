@@ -340,10 +340,10 @@ class Scope:
 
     async def _permitted(self, flow: Flow, store: Backend, run: Run, call: Call) -> Effect:
         """Run a flow that may change files, if this release may change the store, within the limits of the store."""
-        limits = await self.settings.permit(store, run, call)
-        if limits is None:
+        setting = await self.settings.permit(store, run, call)
+        if setting is None:
             return await flow(store, run, call)
-        limited = LimitedStore(store, run, call.agent, limits, self.quotas.of(call.agent))
+        limited = LimitedStore(store, run, call.agent, setting, self.quotas.of(call.agent))
         return await flow(limited, limited.run, call)
 
     async def _permit_below(self, call: Call) -> None:

@@ -28,7 +28,7 @@ class LoggingPlugin(Plugin):
     """Logs every operation, and refused operations and names."""
 
     def __init__(self) -> None:
-        self._refusals = Refusals()
+        self._refusals = _Refusals()
 
     def listening(self) -> bool:
         """Whether successful operations are logged at the present level."""
@@ -54,7 +54,7 @@ class LoggingPlugin(Plugin):
             _log.warning("refused agent=%s path=%s rule=%s%s", _agent(agent), text, ascii_field(reason), by)
 
 
-class Refusals:
+class _Refusals:
     """The refusals of each subject, of which one a minute is logged."""
 
     def __init__(self) -> None:

@@ -22,6 +22,7 @@ from agent_memory import (
     AgentMemoryService,
     AppendError,
     AsyncAgentMemory,
+    Limits,
     ReadError,
     UnsupportedOperationError,
     VersionLimits,
@@ -80,6 +81,7 @@ FIRST_USES: dict[str, Callable[[Any], object]] = {
     "receipts": lambda backend: AgentMemory.open(backend).once("k").append("a.md", "x"),
     "versions": lambda backend: AgentMemory.open(backend, versions=VersionLimits()).write("a.md", "x"),
     "audit": lambda backend: audited(backend).write("a.md", "x"),
+    "limits": lambda backend: AgentMemory.open(backend, limits=Limits(agent_files=9)).write("a.md", "x"),
     "no-conversation": lambda backend: marked(AgentMemory.open(backend)),
 }
 FROM_THE_BEGINNING = {"no-conversation", "receipts"}

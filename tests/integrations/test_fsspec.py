@@ -91,7 +91,7 @@ def opened(**options: Any) -> AgentMemoryURLFileSystem:
 
 
 def test_equal_options_share_a_filesystem_and_different_ones_never_do(tmp_path: Path) -> None:
-    limits = {"limits": {"max_file_bytes": 10}}
+    guard = {"readonly": {"patterns": ["policies/**"]}}
     given: list[Options] = [
         {},
         {"agent": "a"},
@@ -101,7 +101,7 @@ def test_equal_options_share_a_filesystem_and_different_ones_never_do(tmp_path: 
         {"timeout": 1},
         {"timeout": 1.5},
         {"plugins": {}},
-        {"plugins": limits},
+        {"plugins": guard},
         {"root_options": {"durability": "process"}},
         {"root_options": {"durability": "full"}},
     ]
@@ -182,7 +182,7 @@ def test_a_read_only_filesystem_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_the_plugins_of_the_environment_are_enabled_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AGENT_MEMORY_PLUGINS", '{"limits": {"max_file_bytes": 1}}')
+    monkeypatch.setenv("AGENT_MEMORY_PLUGINS", '{"readonly": {"patterns": ["a.md"]}}')
     with pytest.raises(OperationDenied):
         opened(root=str(tmp_path)).pipe_file("a.md", b"12")
     opened(root=str(tmp_path), plugins={}).pipe_file("a.md", b"12")
@@ -197,9 +197,9 @@ def test_the_plugins_of_the_environment_are_enabled_by_default(tmp_path: Path, m
         ({"root": "memory://x", "agent": "../a"}, ValueError),
         ({"root": "nothing://x"}, BackendNotAvailableError),
         ({"root": "memory://x", "plugins": {"nothing": {}}}, ValueError),
-        ({"root": "memory://x", "plugins": {"limits": {"most": 1}}}, ValueError),
-        ({"root": "memory://x", "plugins": ["limits"]}, TypeError),
-        ({"root": "memory://x", "plugins": {"limits": 1}}, TypeError),
+        ({"root": "memory://x", "plugins": {"readonly": {"most": 1}}}, ValueError),
+        ({"root": "memory://x", "plugins": ["readonly"]}, TypeError),
+        ({"root": "memory://x", "plugins": {"readonly": 1}}, TypeError),
         ({"root": "memory://x", "read_only": "no"}, TypeError),
         ({"root": "memory://x", "root_options": ["what"]}, TypeError),
         ({"root": "memory://x", "timeout": 0}, ValueError),

@@ -215,6 +215,6 @@ def test_the_refusals_of_an_agent_are_logged_once_a_minute_with_their_number(
 
 def test_the_memory_of_refusals_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logging_plugin, "_MOST_SUBJECTS", 10)
-    refusals = logging_plugin.Refusals()
+    refusals = logging_plugin._Refusals()
     assert [refusals.count(number) for number in range(100)] == [0] * 100
     assert [refusals.count(number) for number in (99, 0)] == [None, 0]

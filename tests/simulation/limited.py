@@ -18,7 +18,7 @@ from agent_memory.core.editing import edit
 from agent_memory.core.limits import quota
 from agent_memory.core.limits.ledger import END_SECONDS
 from agent_memory.core.limits.quota import Quota
-from agent_memory.core.limits.settings import Limits
+from agent_memory.core.limits.settings import Limits, LimitSetting
 from agent_memory.core.limits.store import LimitedStore
 from agent_memory.errors import AgentMemoryError, OperationDenied
 from agent_memory.key import Key
@@ -218,7 +218,8 @@ class _Process:
                 continue  # refused, another writer, or an unknown outcome
 
     async def operate(self, operation: Callable[[Backend, Any], Awaitable[object]]) -> None:
-        limited = LimitedStore(self._backend, self._run, _AGENT, self._limits, self._quota)
+        setting = LimitSetting(self._limits, "0" * 16, 0.0)
+        limited = LimitedStore(self._backend, self._run, _AGENT, setting, self._quota)
         now = self._run.now()
         with deadline_scope(Deadline(SECONDS, now + SECONDS)):
             await operation(limited, limited.run)

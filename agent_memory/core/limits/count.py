@@ -58,6 +58,12 @@ class Count:
     entries: list[Entry] = field(default_factory=list)
     size: int | None = None
 
+    def larger(self, other: Count) -> Count:
+        """The larger one of two counts, in each number."""
+        amount = Amount(*map(max, self.amount, other.amount))
+        sizes = [each for each in (self.size, other.size) if each is not None]
+        return replace(self, amount=amount, size=min(sizes) if len(sizes) > 1 else None)
+
     def add(self, entry: Entry, about: Key | None) -> None:
         self.amount = Amount(self.amount.bytes + entry.size, self.amount.files + 1)
         if len(self.entries) < MOST_STATES:
@@ -79,6 +85,7 @@ async def count_agent(
         for tree in trees_beside(agent):
             async for page in pages(store, run, tree):
                 kept += sum(entry.size for entry in page.entries)
+                found.size = next((entry.size for entry in page.entries if entry.key == about), found.size)
         found.amount = Amount(found.amount.bytes + kept, found.amount.files)
     return found
 

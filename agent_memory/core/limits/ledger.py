@@ -7,14 +7,13 @@ all leases together. Only files that were changed without this package break it,
 from __future__ import annotations
 
 import json
-import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 from agent_memory.core.internal_trees import internal_tree
-from agent_memory.core.limits.settings import Limits
-from agent_memory.core.stored_facts import fields_of, hexadecimal, moment, truth
+from agent_memory.core.limits.settings import Limits, LimitSetting, new_id
+from agent_memory.core.stored_facts import fields_of, hexadecimal, moment
 from agent_memory.key import Key
 
 DIRECTORY: Final = "limits"
@@ -99,14 +98,14 @@ class Ledger:
         used: at least what the agent has, without what is added by the leases.
         count: the random id of the last count.
         counted: the time of the last count, in POSIX seconds.
-        with_versions: whether versions and receipts are counted.
+        setting: the id of the setting of limits for which it was counted.
         leases: the leases by their random ids.
     """
 
     used: Amount
     count: str
     counted: float
-    with_versions: bool
+    setting: str
     leases: Mapping[str, Lease] = field(default_factory=dict)
 
     @property
@@ -127,14 +126,20 @@ class Ledger:
         leases = {each: lease for each, lease in self.leases.items() if each != id_ and each not in ended}
         return replace(self, used=used.within(_NEVER), leases=leases)
 
-    def recounted(self, used: Amount, id_: str, now: float, *, with_versions: bool) -> Ledger:
-        """Return the ledger after a count: without one lease, and without those that are over."""
-        leases = {each: lease for each, lease in self.leases.items() if each != id_ and lease.counts(now)}
-        return Ledger(used.within(_NEVER), new_id(), now, with_versions, leases)
+    def recounted(self, used: Amount, own: Collection[str], now: float, setting: str) -> Ledger:
+        """Return the ledger after a count: without the own leases, and without those that are over."""
+        leases = {each: lease for each, lease in self.leases.items() if each not in own and lease.counts(now)}
+        return Ledger(used.within(_NEVER), new_id(), now, setting, leases)
 
-    def is_old(self, now: float) -> bool:
-        """Whether the files have to be counted again, because other programs may have changed them."""
-        return not now - COUNT_SECONDS < self.counted <= now + END_SECONDS
+    def is_old(self, setting: LimitSetting, now: float) -> bool:
+        """Whether the files have to be counted again.
+
+        Other programs may have changed them; or processes that did not follow another setting yet.
+        """
+        if self.setting != setting.id or not now - COUNT_SECONDS < self.counted <= now + END_SECONDS:
+            return True
+        followed = setting.since + END_SECONDS
+        return self.counted < followed <= now
 
     def folded(self, id_: str, added: Amount, freed: Amount) -> Ledger:
         """Return the ledger in which ``added`` is used, and not a part of its lease any more."""
@@ -149,13 +154,8 @@ class Ledger:
     def to_bytes(self) -> bytes:
         """The stored form."""
         leases = {id_: [*lease.amount, round(lease.until, 3)] for id_, lease in self.leases.items()}
-        facts = {
-            "used": [*self.used],
-            "count": self.count,
-            "counted": round(self.counted),
-            "with_versions": self.with_versions,
-            "leases": leases,
-        }
+        count = {"used": [*self.used], "count": self.count, "counted": round(self.counted, 3)}
+        facts = {**count, "setting": self.setting, "leases": leases}
         return json.dumps(facts).encode() + b"\n"
 
     @staticmethod
@@ -164,26 +164,21 @@ class Ledger:
         try:
             found = fields_of(data)
             leases = {_ID(id_): _lease(value) for id_, value in found["leases"].items()}
-            counted, with_versions = moment(found["counted"]), truth(found["with_versions"])
-            return Ledger(_amount(found["used"]), _ID(found["count"]), counted, with_versions, leases)
+            counted, setting = moment(found["counted"]), _ID(found["setting"])
+            return Ledger(_amount(found["used"]), _ID(found["count"]), counted, setting, leases)
         except (ValueError, TypeError, KeyError, AttributeError):
             return None
 
 
-def portion_of(room: Amount, limit: Amount) -> Amount:
-    """The part of a room that a process leases: small, so that a process that dies blocks little of it."""
-    most = portion_of_limit(limit)
-    return Amount(min(room.bytes // _PART_OF_ROOM, most.bytes), min(room.files // _PART_OF_ROOM, most.files)).positive()
+def portion_of(room: Amount, limit: Amount, leases: int) -> Amount:
+    """The part of a room that a process leases: small, so that processes that die block little of it."""
+    most, share = portion_of_limit(limit), _PART_OF_ROOM * (1 + leases)
+    return Amount(min(room.bytes // share, most.bytes), min(room.files // share, most.files)).positive()
 
 
 def portion_of_limit(limit: Amount) -> Amount:
     """The largest portion of a limit that a process leases."""
-    return Amount(limit.bytes // _PART_OF_LIMIT, limit.files // _PART_OF_LIMIT)
-
-
-def new_id() -> str:
-    """Return a random id."""
-    return secrets.token_hex(8)
+    return Amount(limit.bytes // _PART_OF_LIMIT, max(1, limit.files // _PART_OF_LIMIT))
 
 
 def ledgers_of(agent: str | None) -> Key:

@@ -15,12 +15,13 @@ import time
 from collections import OrderedDict, deque
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol, cast
+from typing import Any, Final, NamedTuple, Protocol, cast
 
 from agent_memory.backend import ABSENT, Backend, ETag, Snapshot
-from agent_memory.backend.helpers import HostClock, Uncopied
+from agent_memory.backend._deadline import deadline_scope, renewed_deadline
+from agent_memory.backend.helpers import Deadline, HostClock, Uncopied
 from agent_memory.core import tree_flows
-from agent_memory.core.flows import Effect, read_if_present, until_won
+from agent_memory.core.flows import Effect, moves_files, moves_trees, read_if_present, until_won
 from agent_memory.core.limits.count import MOST_STATES, Count, count_agent
 from agent_memory.core.limits.ledger import (
     END_SECONDS,
@@ -31,16 +32,19 @@ from agent_memory.core.limits.ledger import (
     Ledger,
     ledger_of,
     limit_of_agent,
-    new_id,
     portion_of,
     total,
 )
-from agent_memory.core.limits.settings import Limits
+from agent_memory.core.limits.settings import LimitSetting, new_id
 from agent_memory.errors import AgentMemoryError, ConflictError, FileAlreadyExistsError, OutcomeUnknownError
 from agent_memory.key import Key
 from agent_memory.runtime.fork import renewed_in_child
+from agent_memory.runtime.io_loop import AsyncIORun
 from agent_memory.runtime.run import Run
+from agent_memory.runtime.threaded import ThreadedRun
 
+_CLOSE_SECONDS: Final = 10.0
+"""How long a service that is closed gives leases back."""
 _WAIT_SECONDS: Final = 1.0
 _POLL_SECONDS: Final = 0.002
 _NO_LEASE: Final = ""
@@ -116,6 +120,8 @@ class _Closed(NamedTuple):
             by another process may not see it.
         free: what no operation took.
         freed: what is given back.
+        count_id: the id of the count of which it is given back.
+        number: how often the lease was closed: only the last one who did may open it again.
     """
 
     lease: str
@@ -123,6 +129,15 @@ class _Closed(NamedTuple):
     carried: Amount
     free: Amount
     freed: Amount
+    count_id: str
+    number: int
+
+
+class _Claim:
+    """Who takes a lease now."""
+
+    def __init__(self, thread: int) -> None:
+        self.thread: Final = thread
 
 
 class _Stored(NamedTuple):
@@ -135,6 +150,8 @@ class _Stored(NamedTuple):
 class Quota(Uncopied):
     """The lease of one agent in this process, and the counted states of its files.
 
+    If several threads take a lease at once, earlier ones stay in the ledger until the next count (`_own`).
+
     Attributes:
         count: the id of the count that the ledger had last.
     """
@@ -142,20 +159,27 @@ class Quota(Uncopied):
     def __init__(self, agent: str | None) -> None:
         self._key = ledger_of(agent)
         self._agent = agent
-        self._lock = threading.RLock()  # a signal handler may perform an operation
         self._host_clock = HostClock()
-        self.forget()
+        self._begin()
         _all.add(self)
 
+    def _begin(self) -> None:
+        """Begin without a lease, also in the child of a fork, which has no operation and no lease of its parent."""
+        self._lock = threading.RLock()  # a signal handler may perform an operation
+        self._busy = NOTHING
+        self._doubts: deque[tuple[float, Amount]] = deque()
+        self._claims: dict[Key, _Claim] = {}
+        self._closes = 0
+        self.forget()
+
     def forget(self) -> None:
-        """Forget everything: the lease belongs to the parent of a fork, or it was ended."""
+        """Forget the lease and the states; operations in progress stay known."""
         self._lease, self._until = _NO_LEASE, 0.0
-        self._granted = self._free = self._freed = self._busy = NOTHING
+        self._granted = self._free = self._freed = NOTHING
+        self._own: frozenset[str] = frozenset()
         self.count = ""
         self._stored: _Stored | None = None
-        self._doubts: deque[tuple[float, Amount]] = deque()
         self._states: OrderedDict[str, CountedState] = OrderedDict()
-        self._renewed_until = 0.0
 
     def state_of(self, key: Key) -> CountedState | None:
         """The counted state of a file, if it is known."""
@@ -178,12 +202,12 @@ class Quota(Uncopied):
 
     def settle(self, amount: Amount, *, returned: bool = False, in_doubt: bool = False) -> None:
         """End a charge: it is given back to the lease, or it may still take effect, or else it was added."""
+        if in_doubt:
+            self._doubts.append((time.monotonic() + END_SECONDS, amount))
         with self._lock:
-            self._busy = self._busy.minus(amount)
-            if in_doubt:
-                self._doubts.append((time.monotonic() + END_SECONDS, amount))
+            self._add("_busy", NOTHING.minus(amount))
             if returned:
-                self._free = self._free.plus(amount)
+                self._add("_free", amount)
 
     def credit(self, amount: Amount, count: str) -> None:
         """Note that counted bytes and files are gone; the next change of the ledger frees them.
@@ -192,17 +216,17 @@ class Quota(Uncopied):
         """
         with self._lock:
             if count == self.count:
-                self._freed = self._freed.plus(amount)
+                self._add("_freed", amount)
 
     async def charge(
-        self, store: Backend, run: Run, limits: Limits, need: Amount, replaced: Replaced | None = None
+        self, store: Backend, run: Run, setting: LimitSetting, need: Amount, replaced: Replaced | None = None
     ) -> Charge:
         """Take an amount that an operation adds; negative numbers need nothing.
 
         Args:
             store: the storage.
             run: runs its primitives.
-            limits: the limits of the store.
+            setting: the limits of the store.
             need: the amount.
             replaced: the file that the operation replaces; it makes the need smaller, if there is no room.
 
@@ -217,15 +241,15 @@ class Quota(Uncopied):
 
         async def attempt() -> Effect:
             nonlocal taken
-            taken = self._taken(need, run.now()) or await self._renewed(store, run, limits, need, replaced)
+            taken = self._taken(need, run.now()) or await self._renewed(store, run, setting, need, replaced)
             return Effect()
 
         if taken is None:
-            await self._wait_for_others(run)
+            claim = await self._claimed(run)
             try:
                 await until_won(store, run, self._key, attempt)
             finally:
-                self._renewed_until = 0.0
+                self._unclaim(claim)
         assert taken is not None  # noqa: S101 - `attempt` sets it, or raises
         return taken
 
@@ -263,7 +287,7 @@ class Quota(Uncopied):
         if stored is None or closed.lease not in stored.ledger.leases or closed.added == NOTHING:
             self._open_again(closed)
             return
-        freed = closed.freed if stored.ledger.count == self.count else NOTHING
+        freed = closed.freed if stored.ledger.count == closed.count_id else NOTHING
         after = stored.ledger.folded(closed.lease, closed.added, freed)
         try:
             etag = await run.call(store.write, self._key, after.to_bytes(), when=stored.etag)
@@ -274,7 +298,7 @@ class Quota(Uncopied):
         with self._lock:
             if closed.lease == self._lease:
                 self._granted = self._granted.minus(closed.added)
-                self._free = self._free.plus(closed.free)
+                self._add("_free", closed.free if closed.number == self._closes else NOTHING)
                 self._stored = _Stored(after, etag)
 
     def _taken(self, need: Amount, now: float) -> Charge | None:
@@ -282,21 +306,41 @@ class Quota(Uncopied):
         if self._host_clock.was_set():
             self._until = 0.0  # another image of this process may have the same lease
         with self._lock:
-            if now >= self._until or not self._free.suffices(need):
-                return None
-            self._free = self._free.minus(need)
-            self._busy = self._busy.plus(need)
-            return Charge(self, need, self._until)
+            self._add("_busy", need)  # first: what is taken is never forgotten
+            while now < self._until and (free := self._free).suffices(need):
+                left = free.minus(need)
+                if self._free is free:  # else a signal handler took from it
+                    self._free = left
+                    return Charge(self, need, self._until)
+            self._add("_busy", NOTHING.minus(need))
+        return None
 
-    async def _wait_for_others(self, run: Run) -> None:
-        """Wait while another task of this process takes a lease; not long, because this only avoids conflicts."""
-        end = run.now() + _WAIT_SECONDS
-        while run.now() < min(end, self._renewed_until):
+    def _add(self, name: str, amount: Amount) -> None:
+        """Add to one of the amounts, also while a signal handler does the same in this thread."""
+        state = self.__dict__
+        while True:
+            before = state[name]
+            after = before.plus(amount)
+            if state[name] is before:
+                state[name] = after
+                return
+
+    async def _claimed(self, run: Run) -> object:
+        """Wait while another thread of this process takes a lease; not long, because this only avoids conflicts."""
+        end, claim = run.now() + _WAIT_SECONDS, _Claim(threading.get_ident())
+        while (holder := self._claims.setdefault(self._key, claim)) is not claim:  # one step of the dict
+            interrupted = holder.thread == claim.thread and not isinstance(run, AsyncIORun | ThreadedRun)
+            if interrupted or run.now() >= end:
+                break  # a signal handler must not wait for what it interrupted
             await run.sleep(_POLL_SECONDS)
-        self._renewed_until = run.now() + _WAIT_SECONDS
+        return claim
+
+    def _unclaim(self, claim: object) -> None:
+        if self._claims.get(self._key) is claim:
+            self._claims.pop(self._key, None)
 
     async def _renewed(
-        self, store: Backend, run: Run, limits: Limits, need: Amount, replaced: Replaced | None
+        self, store: Backend, run: Run, setting: LimitSetting, need: Amount, replaced: Replaced | None
     ) -> Charge:
         """Take a new lease, and the need from it.
 
@@ -304,25 +348,26 @@ class Quota(Uncopied):
             ConflictError: another process changed the ledger.
             LimitReachedError: there is no room, also after a count.
         """
-        began, limit = run.now(), limit_of_agent(limits)
+        began, limit = run.now(), limit_of_agent(setting.limits)
         before, ledger = await self._read(store, run)
         closed = self._close()
         count: Count | None = None
         try:
             after = self._after(ledger, closed) if ledger else None
-            is_known = after and after.with_versions == limits.count_versions and not after.is_old(time.time())
+            is_known = after and not after.is_old(setting, time.time())
             if after is None or not is_known or not after.room(limit, closed.carried).suffices(need):
-                count, after = await self._counted(store, run, limits, ledger, closed.lease, replaced)
+                count, after = await self._counted(store, run, setting, ledger, replaced)
             room = after.room(limit, closed.carried)
             if count and replaced and not room.suffices(need):
                 need = (await replaced.need(count.size or 0)).positive()
             if not room.suffices(need):
                 raise LimitReachedError(need, after, closed.carried, cast(Count, count))
-            portion = portion_of(room.minus(need), limit)
+            portion = portion_of(room.minus(need), limit, len(after.leases))
             granted = closed.carried.plus(need).plus(portion)
             lease = new_id()
             after = after.with_lease(lease, Lease(granted, time.time() + END_SECONDS))
-            etag = await self._write(store, run, after, before)
+            with renewed_deadline(run.now()):
+                etag = await self._write(store, run, after, before)
         except (AgentMemoryError, LimitReachedError) as error:
             if not isinstance(error.__cause__, OutcomeUnknownError):
                 self._open_again(closed)
@@ -331,27 +376,29 @@ class Quota(Uncopied):
             for entry in count.entries:  # only now the ledger contains them
                 self.learn(entry.key, entry.etag, Amount(entry.size, 1))
         with self._lock:
+            self._own = frozenset((lease, *(self._own & after.leases.keys())))
             if self.count != after.count:
                 self.count, self._freed = after.count, NOTHING  # the count may have seen what was freed meanwhile
             self._lease, self._until, self._stored = lease, began + LEASE_SECONDS, _Stored(after, etag)
             self._granted, self._free = granted, portion
-            self._busy = self._busy.plus(need)
+            self._add("_busy", need)
         return Charge(self, need, began + LEASE_SECONDS)
 
     async def _counted(
         self,
         store: Backend,
         run: Run,
-        limits: Limits,
+        setting: LimitSetting,
         ledger: Ledger | None,
-        lease: str,
         replaced: Replaced | None,
     ) -> tuple[Count, Ledger]:
         """Count the files, and return the ledger after that."""
-        about, with_versions = replaced.key if replaced else None, limits.count_versions
+        about, with_versions = replaced.key if replaced else None, setting.limits.count_versions
         count = await count_agent(store, run, self._agent, about, with_versions=with_versions)
-        before = ledger or Ledger(NOTHING, new_id(), 0.0, with_versions)
-        return count, before.recounted(count.amount, lease, time.time(), with_versions=with_versions)
+        if any(moves(cast(Any, store)) for moves in (moves_files, moves_trees)):  # a listing may miss a file that moves
+            count = count.larger(await count_agent(store, run, self._agent, about, with_versions=with_versions))
+        before = ledger or Ledger(NOTHING, new_id(), 0.0, setting.id)
+        return count, before.recounted(count.amount, self._own, time.time(), setting.id)
 
     def _close(self) -> _Closed:
         """Let no operation take from the lease."""
@@ -361,18 +408,20 @@ class Quota(Uncopied):
                 self._doubts.popleft()
             carried = self._busy.plus(total(amount for _, amount in self._doubts))
             added = self._granted.minus(self._free).minus(carried)
-            closed = _Closed(self._lease, added, carried, self._free, self._freed)
+            self._closes += 1
+            closed = _Closed(self._lease, added, carried, self._free, self._freed, self.count, self._closes)
             self._free = self._freed = NOTHING
         return closed
 
     def _open_again(self, closed: _Closed) -> None:
         with self._lock:
-            self._freed = self._freed.plus(closed.freed)
-            if closed.lease == self._lease:
-                self._free = self._free.plus(closed.free)
+            if closed.count_id == self.count:  # else a count may have seen it
+                self._add("_freed", closed.freed)
+            if (closed.lease, closed.number) == (self._lease, self._closes):
+                self._add("_free", closed.free)
 
     def _after(self, ledger: Ledger, closed: _Closed) -> Ledger:
-        freed = closed.freed if ledger.count == self.count else NOTHING  # a count since then may have seen it
+        freed = closed.freed if ledger.count == closed.count_id else NOTHING  # a count since then may have seen it
         return ledger.without(closed.lease, closed.added, freed, time.time())
 
     async def _read(self, store: Backend, run: Run) -> tuple[Snapshot | None, Ledger | None]:
@@ -387,7 +436,7 @@ class Quota(Uncopied):
             raise ConflictError("another writer changed it", path=self._key.path) from error
 
 
-_all = renewed_in_child(Quota.forget)
+_all = renewed_in_child(Quota._begin)
 
 
 class Quotas:
@@ -412,5 +461,5 @@ class Quotas:
 
     async def release(self, store: Backend, run: Run) -> None:
         """End all leases."""
-        for quota in list(self._quotas.values()):
-            await quota.release(store, run)
+        with deadline_scope(Deadline(_CLOSE_SECONDS, run.now() + _CLOSE_SECONDS)):
+            await run.map(lambda quota: quota.release(store, run), list(self._quotas.values()), tree_flows.AT_ONCE)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import secrets
+import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 from agent_memory.core.store_record import Feature, StoreRecord, damaged_record
+from agent_memory.core.stored_facts import hexadecimal, moment
 
 _FEATURE: Final[Feature] = "limits"
 
@@ -47,6 +50,25 @@ class Limits:
         return self.agent_bytes is not None or self.agent_files is not None
 
 
+class LimitSetting(NamedTuple):
+    """The limits in a record.
+
+    Attributes:
+        limits: the limits.
+        id: random, another one each time that limits are set: what was counted for earlier limits does not count.
+        since: when they were set, in POSIX seconds.
+    """
+
+    limits: Limits
+    id: str
+    since: float
+
+
+def new_id() -> str:
+    """Return a random id."""
+    return secrets.token_hex(8)
+
+
 def checked_file_limits(limits: Limits | None) -> Limits | None:
     """Return limits that a caller gave; raises `TypeError` for another type."""
     if limits is None or isinstance(limits, Limits):
@@ -54,7 +76,7 @@ def checked_file_limits(limits: Limits | None) -> Limits | None:
     raise TypeError(f"limits must be a Limits or None, not {type(limits).__name__}")
 
 
-def file_limits_in(record: StoreRecord | None) -> Limits | None:
+def limit_setting_in(record: StoreRecord | None) -> LimitSetting | None:
     """Return the limits in the record of a store; None if it has none.
 
     Raises:
@@ -65,7 +87,8 @@ def file_limits_in(record: StoreRecord | None) -> Limits | None:
         return None
     try:
         found = cast("Mapping[str, Any]", record.others[_FEATURE])
-        return Limits(**{each.name: found[each.name] for each in fields(Limits)})
+        limits = Limits(**{each.name: found[each.name] for each in fields(Limits)})
+        return LimitSetting(limits, hexadecimal(16)(found["id"]), moment(found["since"]))
     except (ValueError, TypeError, KeyError):
         record.require_known()
         raise damaged_record() from None
@@ -73,4 +96,4 @@ def file_limits_in(record: StoreRecord | None) -> Limits | None:
 
 def with_file_limits(record: StoreRecord, limits: Limits | None) -> StoreRecord:
     """Return a record with these limits."""
-    return record.using(_FEATURE, {**asdict(limits)} if limits else {})
+    return record.using(_FEATURE, {**asdict(limits), "id": new_id(), "since": time.time()} if limits else {})

@@ -31,7 +31,7 @@ from agent_memory.core.flows import Effect, until_won
 from agent_memory.core.limits.count import trees_beside
 from agent_memory.core.limits.ledger import NOTHING, Amount, limit_of_agent, portion_of_limit
 from agent_memory.core.limits.quota import Charge, LimitReachedError, Quota
-from agent_memory.core.limits.settings import Limits
+from agent_memory.core.limits.settings import LimitSetting
 from agent_memory.errors import (
     AgentMemoryError,
     AgentMemoryFileNotFoundError,
@@ -53,14 +53,15 @@ class LimitedStore(FlowStore):
         storage_type: the class whose optional verbs this store has.
     """
 
-    def __init__(self, inner: Backend, run: Run, agent: str | None, limits: Limits, quota: Quota) -> None:
+    def __init__(self, inner: Backend, run: Run, agent: str | None, setting: LimitSetting, quota: Quota) -> None:
         super().__init__(inner, run)
         self.keeps_origins = inner.keeps_origins
         self.storage_type = type(inner)
         self.quota = quota
         self._verbs: Any = inner
         self._agent = agent
-        self._limits = limits
+        self._setting = setting
+        self._limits = limits = setting.limits
         self._counted_trees = {tree.base for tree in trees_beside(agent)} if limits.count_versions else set()
 
     async def write(self, key: Key, data: bytes, when: WriteWhen = ANY, origin: NewOrigin | None = None) -> ETag:
@@ -79,6 +80,8 @@ class LimitedStore(FlowStore):
         self, key: Key, size: int, when: WriteWhen = ANY, origin: NewOrigin | None = None
     ) -> Parts:
         change = _Change(self, key, size, when)
+        if not isinstance(when, ETag):
+            change.forget_state()
         state = await change.begin()
         begun = self._call(self._verbs.write_in_parts, key, size, state, *(() if origin is None else (origin,)))
         return _LimitedParts(await change.unless_it_fails(begun), self._run, change)
@@ -188,7 +191,7 @@ class LimitedStore(FlowStore):
         elif key.is_internal:
             need = Amount(need.bytes)
         try:
-            return await self.quota.charge(self._inner, self._run, self._limits, need, change)
+            return await self.quota.charge(self._inner, self._run, self._setting, need, change)
         except LimitReachedError as reached:
             raise self._agent_denied(reached) from None
 
@@ -266,6 +269,10 @@ class _Change:
         self._charge: Charge | None = None
         self._count = ""
 
+    def forget_state(self) -> None:
+        """Add no condition that another writer may break: the content of an upload may be read only once."""
+        self._store.quota.unlearn(self.key)
+
     async def begin(self) -> WriteWhen:
         """Take what the write adds; return the condition that the file must meet.
 
@@ -287,6 +294,10 @@ class _Change:
         except AgentMemoryError:
             self.withdraw()
             raise
+        except BaseException:
+            if self._charge:
+                self._charge.leave_in_doubt()
+            raise
 
     async def complete(self, write: Awaitable[ETag]) -> ETag:
         """Let the file be written."""
@@ -307,6 +318,7 @@ class _Change:
         """Take what the write adds once more if its lease is over: an upload may take hours."""
         charge = cast(Charge, self._charge)
         if now >= charge.until:
+            self._charge = None  # it is ended only once, also if there is no room for another one
             charge.keep()
             self._charge = await self._store.charge(self.key, charge.amount)
 

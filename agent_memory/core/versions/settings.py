@@ -10,7 +10,13 @@ from typing import Any, Final, NamedTuple, Protocol, cast
 from agent_memory.backend import Backend
 from agent_memory.core.flows import checked_capabilities
 from agent_memory.core.internal_trees import Sweep
-from agent_memory.core.limits.settings import Limits, checked_file_limits, file_limits_in, with_file_limits
+from agent_memory.core.limits.settings import (
+    Limits,
+    LimitSetting,
+    checked_file_limits,
+    limit_setting_in,
+    with_file_limits,
+)
 from agent_memory.core.store_record import Feature, KnownStore, StoreRecord, damaged_record
 from agent_memory.errors import AppendError, ReadError, UnsupportedOperationError
 from agent_memory.hookspecs import OperationKind
@@ -76,7 +82,7 @@ class _Parsed(NamedTuple):
 
     record: StoreRecord | None
     limits: VersionLimits | None
-    file_limits: Limits | None
+    file_limits: LimitSetting | None
 
 
 class SettingsCall(Protocol):
@@ -113,7 +119,7 @@ class SettingsCache:
         self._store = KnownStore()
         self._parsed = _Parsed(None, None, None)
 
-    async def permit(self, store: Backend, run: Run, call: SettingsCall) -> Limits | None:
+    async def permit(self, store: Backend, run: Run, call: SettingsCall) -> LimitSetting | None:
         """Raise unless this release may change the store; every operation that can change files calls it first.
 
         Return the limits of files and agents; set them first if that is wanted, and there are none.
@@ -127,8 +133,8 @@ class SettingsCache:
             found = self._in(await self._store.permit(store, run)).file_limits
             if wanted is not None and found is None:
                 found = await self.set_file_limits(store, run, call, wanted)
-            elif wanted not in (None, found):
-                _log.warning("the store has other limits than the given ones, and keeps them: %s", found)
+            elif wanted is not None and found is not None and wanted != found.limits:
+                _log.warning("the store has other limits than the given ones, and keeps them: %s", found.limits)
             self._wanted_limits = None
         except ReadError as error:
             if call.kind != "append":
@@ -162,11 +168,12 @@ class SettingsCache:
 
     async def stored_file_limits(self, store: Backend, run: Run, call: SettingsCall) -> Limits | None:
         """Return the limits of files and agents; None if the store has none."""
-        return file_limits_in(await self._store.read(store, run, call.started))
+        found = limit_setting_in(await self._store.read(store, run, call.started))
+        return found.limits if found else None
 
     async def set_file_limits(
         self, store: Backend, run: Run, call: SettingsCall, limits: Limits | None
-    ) -> Limits | None:
+    ) -> LimitSetting | None:
         """Set the limits of files and agents, or remove them; return them.
 
         Raises:
@@ -178,7 +185,7 @@ class SettingsCache:
         elif limits is None and await self.stored_file_limits(store, run, call) is None:
             return None
         record = await self._store.change(store, run, lambda found: with_file_limits(found, limits))
-        return file_limits_in(record)
+        return limit_setting_in(record)
 
     async def for_change(self, store: Backend, run: Run, call: SettingsCall) -> VersionLimits | None:
         """Return the limits for an operation that changes files; turn versions on first if that is wanted."""
@@ -192,7 +199,7 @@ class SettingsCache:
     def _in(self, record: StoreRecord | None) -> _Parsed:
         """The limits in a record; a record that was not read again is not parsed again."""
         if self._parsed.record is not record:
-            self._parsed = _Parsed(record, limits_in(record), file_limits_in(record))
+            self._parsed = _Parsed(record, limits_in(record), limit_setting_in(record))
         return self._parsed
 
 

@@ -220,7 +220,7 @@ def test_the_tables_use_every_operation_of_a_memory() -> None:
         action(cast(AgentMemory, asked))
     no_operations = {
         "open", "subtree", "read_only", "acting_as", "with_timeout", "once", "versions", "close", "capabilities",
-        "as_sync", "as_async",
+        "as_sync", "as_async", "usage",
     }  # fmt: skip
     public = {name for name in dir(AgentMemory) if not name.startswith("_")}
     assert asked.names == public - no_operations

@@ -47,8 +47,7 @@ def what_is_freed_can_be_used_at_once(self: Quota, amount: Amount, _: str) -> No
 
 
 def what_was_freed_before_a_count_is_freed_again(self: Quota, ledger: Ledger, closed: Any) -> Ledger:
-    self.count = ledger.count
-    return _after(self, ledger, closed)
+    return _after(self, ledger, closed._replace(count_id=ledger.count))
 
 
 def a_known_state_is_no_condition(self: _Change) -> None:
