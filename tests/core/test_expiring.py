@@ -169,3 +169,35 @@ def test_bad_arguments_delete_nothing(
     with AgentMemoryService(store) as service, pytest.raises(error, match=told):
         service.expire(given.pop("pattern"), **given)
     assert len(files(store)) == 8
+
+
+def test_a_text_is_not_a_collection_of_agents(store: Path) -> None:
+    with AgentMemoryService(store) as service, pytest.raises(TypeError, match="agents must be an iterable of ids"):
+        service.expire("**", older_than=MONTH, agents="bob")
+    assert len(files(store)) == 8
+
+
+def test_protected_files_take_no_place_of_the_limit(store: Path) -> None:
+    with AgentMemoryService(store, plugins=[ReadOnlyPlugin("old.md", "scratch/keep/**")]) as service:
+        found = service.expire("**", older_than=MONTH, agents=["ann"], limit=1)
+    assert [each.path for each in found] == ["scratch/old.md"]
+
+
+def test_a_file_that_is_rewritten_while_its_age_is_looked_at_stays(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with AgentMemoryService(store) as other, AgentMemoryService(store) as service:
+        backend: Any = service._backend
+        stat, reads = backend.stat, list[Any]()
+
+        def rewriting(key: Any) -> Any:
+            found = stat(key)
+            if not reads:
+                reads.append(key)
+                other.write_memory_file("ann", key.path, "new")
+            return found
+
+        monkeypatch.setattr(backend, "stat", rewriting)
+        service.expire("old.md", older_than=MONTH, agents=["ann"])
+        assert reads
+        assert other.read_memory_file("ann", "old.md") == "new"

@@ -133,7 +133,7 @@ class _Closed(NamedTuple):
     number: int
 
 
-class _Claim:
+class _LeaseClaim:
     """Who takes a lease now."""
 
     def __init__(self, thread: int) -> None:
@@ -168,7 +168,7 @@ class Quota(Uncopied):
         self._lock = threading.RLock()  # a signal handler may perform an operation
         self._busy = NOTHING
         self._doubts: deque[tuple[float, Amount]] = deque()
-        self._claims: dict[Key, _Claim] = {}
+        self._claims: dict[Key, _LeaseClaim] = {}
         self._closes = 0
         self.forget()
 
@@ -177,7 +177,7 @@ class Quota(Uncopied):
         self._lease, self._until = _NO_LEASE, 0.0
         self._granted = self._free = self._freed = NOTHING
         self._own: frozenset[str] = frozenset()
-        self.count = ""
+        self.count = self._setting = ""
         self._stored: _Stored | None = None
         self._states: OrderedDict[str, CountedState] = OrderedDict()
 
@@ -237,6 +237,8 @@ class Quota(Uncopied):
         need = need.positive()
         if need == NOTHING:
             return Charge(self, need, math.inf)
+        if setting.id != self._setting:
+            self._setting, self._until = setting.id, 0.0  # the lease is of earlier limits
         taken = self._taken(need, run.now())
 
         async def attempt() -> Effect:
@@ -327,7 +329,7 @@ class Quota(Uncopied):
 
     async def _claimed(self, run: Run) -> object:
         """Wait while another thread of this process takes a lease; not long, because this only avoids conflicts."""
-        end, claim = run.now() + _WAIT_SECONDS, _Claim(threading.get_ident())
+        end, claim = run.now() + _WAIT_SECONDS, _LeaseClaim(threading.get_ident())
         while (holder := self._claims.setdefault(self._key, claim)) is not claim:  # one step of the dict
             interrupted = holder.thread == claim.thread and not isinstance(run, AsyncIORun | ThreadedRun)
             if interrupted or run.now() >= end:

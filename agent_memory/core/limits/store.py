@@ -18,6 +18,7 @@ from agent_memory.backend import (
     Appended,
     AppendWhen,
     Backend,
+    BlockingBackend,
     DeletedTree,
     ETag,
     NewOrigin,
@@ -143,9 +144,13 @@ class LimitedStore(FlowStore):
             raise self.file_denied(size) from None
 
     async def delete(self, key: Key, when: ReadWhen = ANY) -> None:
+        """Delete a file; it frees its bytes at once only where no answer can be lost: else another may have deleted it.
+
+        Over a network the next count frees them, at the latest before a refusal.
+        """
         known, count = self.quota.state_of(key), self.quota.count
         self.quota.unlearn(key)
-        if known and known.etag and when in (ANY, known.etag) and self.capabilities.conditional_delete:
+        if known and known.etag and when in (ANY, known.etag) and isinstance(self._verbs, BlockingBackend):
             try:
                 await self._call(self._inner.delete, key, known.etag)
             except ConflictError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
@@ -408,3 +409,40 @@ def test_a_missing_file_is_missing_also_within_limits(tmp_path: Path) -> None:
         ):
             with pytest.raises(AgentMemoryFileNotFoundError):
                 call()
+
+
+def test_limits_that_were_off_for_a_while_count_anew(tmp_path: Path) -> None:
+    with AgentMemoryService(tmp_path, limits=Limits(agent_bytes=1_000)) as service:
+        memory = service.agent("ann")
+        memory.write("a", "x" * 100)
+        service.set_limits(None)
+        memory.write("b", "x" * 900)
+        service.set_limits(Limits(agent_bytes=1_000))
+        with pytest.raises(OperationDenied, match="has 1,000; 1 more"):
+            memory.write("c", "x")
+
+
+def test_a_write_in_parts_is_not_refused_because_another_process_replaced_the_file(tmp_path: Path) -> None:
+    with AgentMemoryService(tmp_path, limits=Limits(agent_bytes=1 << 20)) as one, AgentMemoryService(tmp_path) as two:
+        one.agent("ann").write("a", "x" * 100)
+        two.agent("ann").write("a", "another")
+        one.agent("ann").write_blocks("a", [b"y" * 50], 50)
+        assert two.agent("ann").read("a") == "y" * 50
+
+
+def test_a_child_of_a_fork_takes_a_lease_of_its_own(tmp_path: Path) -> None:
+    with AgentMemoryService(tmp_path, limits=Limits(agent_files=3)) as service:
+        memory = service.agent("ann")
+        memory.write("a", "x")
+        with service._quotas.of("ann")._lock:
+            child = os.fork()
+            if child == 0:  # pragma: no cover - in the child
+                try:
+                    memory.write("b", "x")
+                    os._exit(0)
+                finally:
+                    os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        memory.write("c", "x")
+        with pytest.raises(OperationDenied):
+            memory.write("d", "x")

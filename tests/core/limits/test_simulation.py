@@ -16,8 +16,8 @@ from tests.simulation.limited import limited_failures, run_limited_schedule
 from tests.support import sizes
 
 _BLOCKS = 10
-_SHORT, _LONG, _PLANTED = 150, 20_000, 200
-TELLING = (0, 3, 33, 80, 84, 94, 164, 5086)
+_SHORT, _LONG, _PLANTED = 150, 20_000, 100
+TELLING = (0, 33, 70, 104, 199, 330, 866, 4688)
 """Seeds whose schedules found the planted defects; they come first."""
 Planted: TypeAlias = tuple[Any, str, Any]
 
