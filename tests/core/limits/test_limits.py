@@ -213,10 +213,15 @@ def test_the_limits_are_the_stores_and_each_service_follows_them(root: Root, cap
 
 
 def test_limits_that_mean_nothing_are_refused() -> None:
-    for wrong in (
-        {"file_bytes": 0}, {"agent_bytes": -1}, {"agent_files": 1.5}, {"agent_files": True}, {"count_versions": True},
+    cases: list[dict[str, Any]] = [
+        {"file_bytes": 0},
+        {"agent_bytes": -1},
+        {"agent_files": 1.5},
+        {"agent_files": True},
+        {"count_versions": True},
         {"count_versions": 1, "agent_bytes": 1},
-    ):  # fmt: skip
+    ]
+    for wrong in cases:
         with pytest.raises(ValueError, match="limits: "):
             Limits(**wrong)
     with pytest.raises(TypeError, match="must be a Limits or None"):
