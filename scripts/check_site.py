@@ -42,7 +42,7 @@ WIDE: Final = 1280
 """The width of a laptop."""
 SEARCHES: Final = {
     "install": "",
-    "limits": "plugins/",
+    "limits": "limits/",
     "audit log": "audit/",
     "delete a user": "tenants/",
     "s3 credentials": "s3/",
