@@ -55,6 +55,10 @@ def main() -> None:
         code = _INTERRUPTED
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseExceptionGroup:  # the signal came in a task of a group, as in the MCP server
+        if not _ended_by:
+            raise
+        code = _INTERRUPTED
     else:
         code = 0
     if _ended_by:

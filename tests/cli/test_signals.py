@@ -7,13 +7,15 @@ import os
 import signal
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agent_memory import AgentMemoryService
+from agent_memory import AgentMemoryService, cli
 from agent_memory.audit import records
+from agent_memory.cli.app import app
 from agent_memory.cli.auditing import log_of_store
 from tests.support import sizes
 from tests.support.mcp_processes import INITIALIZE, started
@@ -82,6 +84,20 @@ def test_a_signal_to_a_server_over_stdio_loses_no_record(
         assert process.returncode == code
     assert len(changed(root)) >= 10
     assert changed(root) <= recorded(root)
+
+
+@pytest.mark.parametrize("ended_by", [signal.SIGTERM, 0])
+def test_a_signal_in_a_task_of_a_group_has_its_exit_code(ended_by: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def raising(**_: object) -> None:
+        monkeypatch.setattr(cli, "_ended_by", ended_by)
+        raise BaseExceptionGroup("unhandled errors in a TaskGroup", [cli._Ended()])
+
+    monkeypatch.setattr(app, "main", raising)
+    monkeypatch.setattr(cli, "_end_in_order", lambda: None)
+    monkeypatch.setattr(cli, "_ended_by", 0)
+    with warnings.catch_warnings(), pytest.raises(SystemExit if ended_by else BaseExceptionGroup) as raised:
+        cli.main()
+    assert getattr(raised.value, "code", 143) == 143
 
 
 def created(number: int) -> dict[str, Any]:
