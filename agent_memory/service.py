@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Iterator, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import Any, Generic, Self, TypeVar
@@ -186,8 +187,8 @@ class AgentMemoryService(_Service[AgentMemory]):
     ) -> tuple[ExpiredFile, ...]:
         """Delete the files that did not change for some time, and return them; hooks and versions see each deletion.
 
-        A file that changes meanwhile, or that a guard protects, stays, and is not in the result. The age is the
-        difference between this host's clock and the time of the storage.
+        The result does not contain a file that stays, because a writer changed it during the call or a guard protects
+        it. The age is the difference between this host's clock and the time of the storage.
 
         Args:
             pattern: the files, in each agent's tree: ``*``, ``?`` and ``[...]`` within a segment, as in `fnmatch`, and
@@ -209,7 +210,7 @@ class AgentMemoryService(_Service[AgentMemory]):
         for agent in self.agent_ids() if agents is None else _agents(agents):
             tree, left = self.agent(agent)._tree, limit - len(found)
             if left:
-                ended = run_sync(self._backend, _expiring(tree, expiry, left, dry_run))
+                ended = run_sync(self._backend, _expiring(tree, replace(expiry, limit=left), dry_run))
                 found += (ExpiredFile(agent, entry.path, entry.size, entry.modified) for entry in ended)
         return tuple(found)
 
@@ -304,7 +305,7 @@ class AsyncAgentMemoryService(_Service[AsyncAgentMemory]):
         for agent in await self.agent_ids() if agents is None else _agents(agents):
             tree, left = self.agent(agent)._tree, limit - len(found)
             if left:
-                ended = await run_async(self._backend, _expiring(tree, expiry, left, dry_run))
+                ended = await run_async(self._backend, _expiring(tree, replace(expiry, limit=left), dry_run))
                 found += (ExpiredFile(agent, entry.path, entry.size, entry.modified) for entry in ended)
         return tuple(found)
 
@@ -325,10 +326,8 @@ def _agents(agents: Iterable[str]) -> Iterable[str]:
     return agents
 
 
-def _expiring(
-    tree: Tree, expiry: Expiry, limit: int, dry_run: bool
-) -> Callable[[Run], Coroutine[Any, Any, list[Entry]]]:
-    return partial(expire, tree=tree, expiry=expiry, limit=limit, dry_run=dry_run)
+def _expiring(tree: Tree, expiry: Expiry, dry_run: bool) -> Callable[[Run], Coroutine[Any, Any, list[Entry]]]:
+    return partial(expire, tree=tree, expiry=expiry, dry_run=dry_run)
 
 
 def _refuse_source_checkout(backend: AnyBackend) -> None:

@@ -6,9 +6,9 @@ import time
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final
+from typing import Final, cast
 
-from agent_memory.backend import ANY, Backend, Entry
+from agent_memory.backend import Backend, Entry, ETag
 from agent_memory.backend._pages import by_path
 from agent_memory.core.flows import Effect
 from agent_memory.core.operation import Call
@@ -92,7 +92,7 @@ class Expiry:
         )
 
 
-async def expire(run: Run, tree: Tree, expiry: Expiry, limit: int, *, dry_run: bool) -> list[Entry]:  # noqa: C901 - nested steps
+async def expire(run: Run, tree: Tree, expiry: Expiry, *, dry_run: bool) -> list[Entry]:  # noqa: C901 - nested steps
     """Delete an agent's expired files, each on the condition that it did not change since it was listed.
 
     A file that changed, is gone, or is protected by a guard stays, and is left out of the result.
@@ -108,9 +108,9 @@ async def expire(run: Run, tree: Tree, expiry: Expiry, limit: int, *, dry_run: b
         found: list[Entry] = []
         async for page in pages(store, run, c.key):
             found += (each for each in page.entries if expiry.includes(each) and each.key not in tried)
-            if len(found) >= limit - len(ended):
+            if len(found) >= expiry.limit - len(ended):
                 break
-        return found[: limit - len(ended)], Effect(files=len(found))
+        return found[: expiry.limit - len(ended)], Effect(files=len(found))
 
     async def one(entry: Entry) -> None:
         try:
@@ -119,7 +119,7 @@ async def expire(run: Run, tree: Tree, expiry: Expiry, limit: int, *, dry_run: b
         except FileOperationError as error:
             failures.append(error)
 
-    while (wanted := limit - len(ended)) > 0:
+    while (wanted := expiry.limit - len(ended)) > 0:
         found = await tree.find(run, "list", "", listed, directory=True)
         if dry_run:
             return found
@@ -142,7 +142,7 @@ async def _deleted(run: Run, tree: Tree, entry: Entry, expiry: Expiry) -> bool:
             now = await tree.stat(run, entry.path, with_etag=False)
             if now.modified >= expiry.before:
                 return False
-        await tree.delete(run, entry.path, etag or ANY)
+        await tree.delete(run, entry.path, cast(ETag, etag))
     except (ConflictError, AgentMemoryFileNotFoundError, OperationDenied):
         return False
     return True
