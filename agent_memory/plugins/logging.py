@@ -55,7 +55,7 @@ class LoggingPlugin(Plugin):
 
 
 class _Refusals:
-    """The refusals of each subject, of which one a minute is logged."""
+    """The refusals of each subject; the log gets one of them a minute."""
 
     def __init__(self) -> None:
         self._seen: OrderedDict[Hashable, tuple[float, int]] = OrderedDict()

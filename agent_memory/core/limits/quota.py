@@ -52,7 +52,7 @@ _MOST_AGENTS: Final = 4096
 
 
 class CountedState(NamedTuple):
-    """A state of a file, of which this amount is counted; ``etag`` is None if it is not known."""
+    """A state of a file, and the amount that the ledger counts of it; ``etag`` is None if it is not known."""
 
     etag: ETag | None
     amount: Amount
@@ -81,7 +81,7 @@ class Replaced(Protocol):
     def key(self) -> Key: ...
 
     async def need(self, counted: int) -> Amount:
-        """Return what the operation adds to the file, of which ``counted`` bytes are in the count; look at it first."""
+        """Look at the file, of which the count contains ``counted`` bytes, and return what the operation adds."""
         ...
 
 
@@ -282,7 +282,7 @@ class Quota(Uncopied):
     async def fold(self, store: Backend, run: Run) -> None:
         """Move what was added by the lease to what is used, so that another process does not count it twice.
 
-        If the ledger was changed meanwhile, or cannot be written, the next lease does it.
+        If another process changed the ledger, or it cannot be written, the next lease moves it.
         """
         stored = self._stored
         closed = self._close()
@@ -380,7 +380,7 @@ class Quota(Uncopied):
         with self._lock:
             self._own = frozenset((lease, *(self._own & after.leases.keys())))
             if self.count != after.count:
-                self.count, self._freed = after.count, NOTHING  # the count may have seen what was freed meanwhile
+                self.count, self._freed = after.count, NOTHING  # the count may have seen what was freed
             self._lease, self._until, self._stored = lease, began + LEASE_SECONDS, _Stored(after, etag)
             self._granted, self._free = granted, portion
             self._add("_busy", need)

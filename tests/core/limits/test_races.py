@@ -69,7 +69,7 @@ def test_processes_that_share_an_agent_never_exceed_its_limits(root: Root) -> No
         in_processes(count, changing, root, changes, True)
         memory = service.agent("ann")
         size, files = within(memory)
-        for number in range(20 - files):  # all have closed: what is left can be used
+        for number in range(20 - files):  # the closed services reserve nothing, so one service can use the rest
             memory.create(f"rest{number}", "")
         for entry in memory.list():
             with suppress(OperationDenied):
