@@ -29,7 +29,7 @@ from _comparing import ROUNDS, Call, compare, microseconds
 
 from agent_memory import AgentMemory, AgentMemoryService
 from agent_memory.audit.record import START, encode
-from agent_memory.audit.verify import Verifier
+from agent_memory.audit.verifier import Verifier
 from agent_memory.core.hooks import Hooks
 from agent_memory.core.tree import Tree
 from agent_memory.key import Key
@@ -132,7 +132,7 @@ def verified() -> None:
         started = time.perf_counter()
         verifier.feed("log", data, first + 1)
         spent += time.perf_counter() - started
-    verdict = verifier.verdict()
+    verdict = verifier.verdict
     assert verdict.is_intact
     assert verdict.records == RECORDS
     print(f"{'verify':<34}   {RECORDS:,} records of {size // RECORDS} bytes: {RECORDS / spent:,.0f} a second")

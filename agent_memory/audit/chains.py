@@ -15,6 +15,14 @@ from agent_memory.audit.findings import Line
 from agent_memory.audit.record import START, Head
 
 
+class End(NamedTuple):
+    """The last record of a chain, and its hash; None if the record was edited."""
+
+    writer: str
+    seq: int
+    hash: str | None
+
+
 class RecordChain:
     """The end of one chain: its last record, and the first line that no checkpoint covers."""
 
@@ -81,6 +89,7 @@ class WriterChains:
         starts: the records that continue no chain.
         started: how often each hash is one of a start.
         last: the greatest number of a record.
+        base: the greatest number of a record that is no longer in the log; 0 if the log has all.
     """
 
     def __init__(self) -> None:
@@ -90,8 +99,20 @@ class WriterChains:
         self.starts: list[Start] = []
         self.started: Counter[str] = Counter()
         self.last = 0
+        self.base = 0
         self._by_end: dict[tuple[int, str | None], RecordChain] = {(0, START): first}
         self._by_number: dict[int, dict[RecordChain, None]] = {}
+
+    def begin_at(self, seq: int, digest: str | None) -> None:
+        """Begin with a chain whose records are no longer in the log."""
+        chain = RecordChain()
+        self.chains[chain] = None
+        self.extend(chain, seq, digest, None)
+        self.base = self.last
+
+    def ends(self) -> list[tuple[int, str | None]]:
+        """The number and the hash of the last record of each chain."""
+        return [(chain.seq, chain.hash) for chain in self.chains if chain.seq]
 
     def continued(self, seq: int, prev: str) -> RecordChain | None:
         """The chain whose next record has this number and this previous hash."""
@@ -130,7 +151,7 @@ class WriterChains:
         chain.since = chain.since or at
         return chain
 
-    def extend(self, chain: RecordChain, seq: int, digest: str | None, at: Line) -> None:
+    def extend(self, chain: RecordChain, seq: int, digest: str | None, at: Line | None) -> None:
         """Let a chain end with a record."""
         if self._by_end.get((chain.seq, chain.hash)) is chain:
             del self._by_end[chain.seq, chain.hash]

@@ -16,6 +16,7 @@ from operator import itemgetter
 from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple, Protocol
 
+from agent_memory._json import parse_json
 from agent_memory.audit.record import head
 from agent_memory.backend import ABSENT, AnyBackend, BlockingBackend
 from agent_memory.core import flows, tree_flows
@@ -37,6 +38,9 @@ _DAILY = re.compile(r"(?P<base>\d{4}-\d\d-\d\d)(?:\.(?P<number>\d{1,9}))?\.jsonl
 _BATCH = re.compile(
     r"(?P<base>\d{4}-\d\d-\d\d)/(?P<batch>\d{6}\.\d{6}-(?P<writer>[0-9a-f]{16})-(?P<seq>\d{12})-[0-9a-f]{8})\.jsonl\Z"
 )
+_MERGED = re.compile(r"(?P<base>\d{4}-\d\d-\d\d)/(?P<batch>(?P<hour>\d\d)\.merged\.(?P<count>\d{3}))\.jsonl\Z")
+MERGED_MARK: Final = b'{"merged":['
+"""How the first line of a part begins that was merged from batches: it has the names of the batches."""
 
 
 @dataclass
@@ -128,8 +132,9 @@ class LogLocation(NamedTuple):
         """
         found = self._listed()
         if not isinstance(self.store.backend, BlockingBackend):
-            parts = _in_order(found | self._listed_late(found))
-            return [(part, self._reader(part)) for part in parts]
+            found |= self._listed_late(found)
+            merged = {name for part in self.merged(found) for name in self.merged_names(part)}
+            return [(part, self._reader(part)) for part in _in_order(found) if self.name_of(part) not in merged]
         opened = []
         for part in reversed(_in_order(found)):
             opened.append((part, self._reader(part)))
@@ -154,9 +159,9 @@ class LogLocation(NamedTuple):
                 return []
         return self.parts()
 
-    def blocks(self, part: Key, reader: Reader | None = None) -> Iterator[bytes]:
+    def blocks(self, part: Key, reader: Reader | None = None, start: int = 0) -> Iterator[bytes]:
         """Yield whole lines of a part in blocks of about one megabyte; a line that is too long is cut."""
-        reader, start = reader or self._reader(part), 0
+        reader = reader or self._reader(part)
         while found := step(lines_at(reader, start)):
             yield found.too_long or found.data
             start = found.end
@@ -179,11 +184,11 @@ class LogLocation(NamedTuple):
         Raises:
             ReadError: the file does not contain an identity.
         """
-        return self.number(self._identity_key(), *_IDENTITY)
+        return self.number(self.identity_key(), *_IDENTITY)
 
     def make_identity(self) -> str:
         """The identity of this log, created if there is none yet; of several writers, exactly one creates it."""
-        return self.make_number(self._identity_key(), *_IDENTITY)
+        return self.make_number(self.identity_key(), *_IDENTITY)
 
     def number(self, key: Key, digits: int, refusal: str) -> str | None:
         """The random number in a file, in hexadecimal; None if there is no such file.
@@ -215,7 +220,8 @@ class LogLocation(NamedTuple):
             return made
         return new
 
-    def _identity_key(self) -> Key:
+    def identity_key(self) -> Key:
+        """The key of the identity."""
         if self.name is None:
             return Key.internal(f"{DIRECTORY}.identity")
         return self.directory.join(f"{self.name}.identity")
@@ -228,7 +234,7 @@ class LogLocation(NamedTuple):
         return {entry.key: place for entry in listing.entries if (place := self.place(entry.key))}
 
     def _listed_late(self, found: Iterable[Key]) -> dict[Key, LogPosition]:
-        """Batches that a first listing missed although it contains later batches of the same writers."""
+        """What a first listing missed: earlier batches of its writers, and parts that were merged meanwhile."""
         latest: dict[str, int] = {}
         for key in found:
             if batch := _BATCH.match(self.name_of(key)):
@@ -236,8 +242,33 @@ class LogLocation(NamedTuple):
         return {
             key: place
             for key, place in self._listed().items()
-            if (batch := _BATCH.match(self.name_of(key))) and int(batch["seq"]) < latest.get(batch["writer"], 0)
+            if _MERGED.match(self.name_of(key))
+            or ((batch := _BATCH.match(self.name_of(key))) and int(batch["seq"]) < latest.get(batch["writer"], 0))
         }
+
+    def merged(self, found: Iterable[Key]) -> list[Key]:
+        """The merged parts of those hours that have batches too."""
+        names = {self.name_of(key): key for key in found}
+        hours = {name[:13] for name in names if _BATCH.match(name)}
+        return [key for name, key in names.items() if _MERGED.match(name) and name[:13] in hours]
+
+    def is_batch(self, part: Key) -> bool:
+        """Whether a part is a batch: an object that a writer created."""
+        return _BATCH.match(self.name_of(part)) is not None
+
+    def merged_count(self, part: Key) -> int | None:
+        """The number of a merged part in its hour; None for other parts."""
+        found = _MERGED.match(self.name_of(part))
+        return int(found["count"]) if found else None
+
+    def merged_names(self, part: Key) -> list[str]:
+        """The names of the batches in a merged part."""
+        lines = step(lines_at(self._reader(part), 0))
+        first = lines.data.partition(b"\n")[0] if lines else b""
+        try:
+            return [f"{self.name_of(part)[:11]}{name}" for name in parse_json(first)["merged"]]
+        except (ValueError, TypeError, KeyError):
+            return []  # the verification reports the line
 
     def name_of(self, part: Key) -> str:
         """The path of a part relative to the directory of the log."""
@@ -247,7 +278,7 @@ class LogLocation(NamedTuple):
         """The position of a part among the others; None if the key is not a part of the log."""
         text = self.name_of(key)
         if self.name is None:
-            match = _DAILY.match(text) or _BATCH.match(text)
+            match = _DAILY.match(text) or _BATCH.match(text) or _MERGED.match(text)
             groups = match.groupdict() if match else {}
             return (
                 LogPosition(match["base"], int(groups.get("number") or 0), groups.get("batch") or "") if match else None
@@ -331,8 +362,16 @@ class SegmentedLog:
         places = map(self._location.place, parts)
         newest = max((place.number for place in places if place and place.base == self._base), default=0)
         self._number = max(self._least, newest)
+        if self._number == newest and self._is_full(newest):
+            self._number += 1  # processes that write little would otherwise never go on to the next segment
         self._key = self._location.segment(self._base or "", self._number)
         return self._key
+
+    def _is_full(self, number: int) -> bool:
+        try:
+            return self._location.store.stat(self._location.segment(self._base or "", number)).size >= self._max_bytes
+        except AgentMemoryFileNotFoundError:
+            return False
 
     def _tail(self, key: Key, size: int = _TAIL) -> bytes:
         try:

@@ -10,11 +10,13 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from agent_memory.audit.log import LogLocation, log_at
+from agent_memory.audit.bases import bases_of
+from agent_memory.audit.log import MERGED_MARK, LogLocation, log_at
 from agent_memory.audit.record import facts_of, head
 from agent_memory.audit.salts import Salts
 from agent_memory.core.versions.origin import MadeBy
 from agent_memory.core.versions.undo import RecordedAppend, RecordedAppends
+from agent_memory.errors import AgentMemoryFileNotFoundError, ConflictError
 
 Record: TypeAlias = dict[str, Any]
 """The fields of a record, by name."""
@@ -70,15 +72,30 @@ def _opened(log: str | os.PathLike[str] | LogLocation) -> Iterator[LogLocation]:
 
 
 def lines_of(location: LogLocation, *, newest_first: bool = False) -> Iterator[bytes]:
-    """Yield the lines of a log, as they were when the first one was read; in the order of the log, or from its end."""
-    if newest_first:
-        for _, reader in reversed(location.readers()):
-            for block in location.blocks_from_end(reader):
-                yield from reversed(block.splitlines())
-        return
+    """Yield the lines of a log, as they were when the first one was read; in the order of the log, or from its end.
+
+    The first line of a log that was begun anew is the last record of its base.
+    """
+    base = [line for base in bases_of(location)[-1:] for line in base.data.splitlines()[-1:]]
+    found = _lines_from_end(location) if newest_first else _lines(location)
+    try:
+        yield from [] if newest_first else base
+        yield from (line for line in found if not line.startswith(MERGED_MARK))
+        yield from base if newest_first else []
+    except AgentMemoryFileNotFoundError:
+        raise ConflictError("the audit log was pruned or merged while it was read; read it again") from None
+
+
+def _lines(location: LogLocation) -> Iterator[bytes]:
     for part, reader in location.readers():
         for block in location.blocks(part, reader):
             yield from block.splitlines()
+
+
+def _lines_from_end(location: LogLocation) -> Iterator[bytes]:
+    for _, reader in reversed(location.readers()):
+        for block in location.blocks_from_end(reader):
+            yield from reversed(block.splitlines())
 
 
 def has_none_of(line: bytes, texts: Collection[bytes]) -> bool:

@@ -12,7 +12,7 @@ import hmac
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -123,11 +123,36 @@ class _OfAgent(NamedTuple):
     forgotten: set[str]
 
 
+class SaltFact(NamedTuple):
+    """The SHA-256 of a salt that a record names, and whether a forget destroyed the salt."""
+
+    agent: str | None
+    commitment: str
+    is_forgotten: bool
+
+
 class RecordedSalts:
     """The salts of all agents, by the records in the order of the log."""
 
     def __init__(self) -> None:
         self._of: dict[str | None, _OfAgent] = {}
+
+    def begin_with(self, facts: Iterable[SaltFact]) -> None:
+        """Note the salts that records name which are no longer in the log."""
+        for agent, commitment, is_forgotten in facts:
+            salt = self._of.setdefault(agent, _OfAgent({}, set()))
+            if is_forgotten:
+                salt.forgotten.add(commitment)
+            else:
+                salt.current[commitment] = Line("", 0)
+
+    def facts(self) -> list[SaltFact]:
+        """All salts that the records name."""
+        return [
+            SaltFact(agent, commitment, commitment in salt.forgotten)
+            for agent, salt in self._of.items()
+            for commitment in (*salt.current, *sorted(salt.forgotten))
+        ]
 
     def note(self, line: bytes, at: Line) -> None:
         """Note the salt that a record names, if it names one."""

@@ -1,4 +1,4 @@
-"""Verification of an audit log: every place where it is not as its writers left it.
+"""`verify`: the verification of a whole audit log, from its base on.
 
 Each writer's records form a chain: a record contains the hash of the previous one. A change, removal or move inside a
 chain is therefore found. Several records may follow one, if a process was restored several times from one image of its
@@ -8,267 +8,52 @@ attacker with write access to the log can invent records of a writer without any
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from typing import NamedTuple, TypeAlias
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
 
-from agent_memory.audit.chains import Numbered, RecordChain, Start, WriterChains
+from agent_memory.audit.bases import Base, BaseFacts, CutPart, bases_of, numbers_of
 from agent_memory.audit.findings import Finding, FindingKind, Line, Verdict
 from agent_memory.audit.log import LogLocation
-from agent_memory.audit.record import START, Head, facts_of, head, torn_from
-from agent_memory.audit.salts import RecordedSalts, Salts
-from agent_memory.key.quoting import field
+from agent_memory.audit.salts import Salts
+from agent_memory.audit.verifier import Anchors, Verifier
+from agent_memory.errors import AgentMemoryError, AgentMemoryFileNotFoundError, ConflictError
+from agent_memory.key import Key
+from agent_memory.reading.reader import Reader
+from agent_memory.runtime.run import step
 
-_LINKING = ("begin", "segment")
-
-
-class _Seen(NamedTuple):
-    """A record that a writer saw when it began: its hash, the line that says so, and the line to blame."""
-
-    writer: str
-    seq: int
-    hash: str
-    at: Line
-    blamed: Line
+_ATTEMPTS: Final = 10
+Parts = Sequence[tuple[Key, Reader]]
 
 
-Anchors: TypeAlias = Mapping[tuple[str, int], str | Collection[str]]
+class Proofs(NamedTuple):
+    """What a verification compares a log with: see `verify`."""
+
+    anchors: dict[tuple[str, int], set[str]]
+    key: bytes | None
+    identity: str | None
+    logs: Mapping[str, str]
+    salts: bool
+    archived: bool = False
 
 
-class Verifier:
-    """Follows the records of all writers, line by line in the order of the log.
+class ReadPart(NamedTuple):
+    """A part that was read: its bytes and its lines, with those that a base replaces."""
 
-    ``links`` are records that other records refer to, and that need a second pass over the log (`follow_links`): those
-    that a writer saw when it began, and those at which a branch may begin.
-
-    Args:
-        anchors: the hash in the checkpoints, by writer and number; several hashes if the writer has branches.
-        key: the key of the hashes; with it, a record without a keyed hash is a forgery.
-        identity: the identity of the log; if None, the one that the first writer names.
-        logs: the identity of each writer's log, from the checkpoints. If this log is one of them, writers of the
-            other logs do not count as missing.
-    """
-
-    def __init__(
-        self,
-        anchors: Anchors | None = None,
-        key: bytes | None = None,
-        identity: str | None = None,
-        logs: Mapping[str, str] | None = None,
-    ) -> None:
-        self._key = key
-        self._logs = logs or {}
-        self._identities = set(self._logs.values())
-        self._identity = identity
-        self._salts = RecordedSalts()
-        self._anchors = {
-            record: {found} if isinstance(found, str) else set(found) for record, found in (anchors or {}).items()
-        }
-        self._unlike: dict[tuple[str, int], Line] = {}
-        self._writers: dict[str, WriterChains] = {}
-        self._findings: list[Finding] = []
-        self._records = 0
-        self._branches = 0
-        self._keyed = 0
-        self._seen: list[_Seen] = []
-        self.links: dict[tuple[str, int], Numbered] = {}
-
-    def feed(self, part: str, data: bytes, first: int = 1) -> int:
-        """Follow whole lines; ``first`` is the number of the first line. Returns the number of the next line."""
-        lines = data.split(b"\n")
-        if lines[-1] == b"":
-            lines.pop()
-        for number, line in enumerate(lines, first):
-            self._follow(line, Line(part, number))
-        return first + len(lines)
-
-    def verdict(self) -> Verdict:
-        """All findings: first those of single lines in the order of the log, then those that need the whole log.
-
-        Raises:
-            ValueError: the records are keyed, and no key was given.
-        """
-        if self._keyed and not self._records:
-            raise ValueError("the records of the audit log are keyed; verifying them needs their key")
-        for writer, chains in self._writers.items():
-            for start in chains.starts:
-                self._judge_start(writer, chains, start)
-            for first, last, at in chains.gaps:
-                self._report("missing", at, f"{_records(first, last)} of writer {writer}, before this line")
-        self._judge_seen()
-        self._judge_anchors()
-        self._tell_unanchored()
-        return Verdict(tuple(self._findings), self._records, len(self._writers), self._branches)
-
-    def _follow(self, line: bytes, at: Line) -> None:
-        found = head(line, self._key)
-        if found is None or not found.whole or (self._key and not found.keyed):
-            self._fault(line, at, found)
-            return
-        self._records += 1
-        chains = self._writers.setdefault(found.writer, WriterChains())
-        chain = None
-        if chains.continued(found.seq, found.prev) is None and chains.fill(found.seq):
-            detail = f"record {found.seq} of writer {found.writer} stands after its record {chains.last}"
-            self._report("reordered", at, detail)
-        else:
-            starts = len(chains.starts)
-            chain = chains.follow(found, at)
-            if len(chains.starts) > starts:
-                self._want(found.writer, found.seq)
-                self._want(found.writer, found.seq - 1)
-        if self._anchors:
-            self._compare(chain, found, at)
-        if found.event in _LINKING:
-            self._link(line, at)
-        else:
-            self._salts.note(line, at)
-
-    def _want(self, writer: str, seq: int) -> None:
-        self.links.setdefault((writer, seq), Numbered())
-
-    def _fault(self, line: bytes, at: Line, found: Head | None) -> None:
-        if found is None:
-            self._judge_fragment(line, at)
-            return
-        self._keyed += found.keyed and not self._key
-        if found.keyed and not self._key:
-            detail = "its hash is keyed, and those of the other records are not"
-        else:
-            detail = "its hash is not keyed" if self._key and not found.keyed else "its hash does not match its bytes"
-        self._report("edited", at, detail)
-        chains = self._writers.get(found.writer) or WriterChains()
-        if chain := chains.continued(found.seq, found.prev):  # then at least its head is unchanged
-            self._writers[found.writer] = chains
-            chains.extend(chain, found.seq, None, at)
-
-    def _judge_fragment(self, line: bytes, at: Line) -> None:
-        begun = torn_from(line)
-        if begun is None or (begun and not self._continues(*begun)):
-            self._report("edited", at, "it is not a record")
-        else:
-            self._report("torn", at, "its writer stopped in the middle of it and did not acknowledge it")
-
-    def _continues(self, writer: str, seq: int, prev: str) -> bool:
-        """Whether the writer's next record must have this number and previous hash."""
-        return (self._writers.get(writer) or WriterChains()).continued(seq, prev) is not None
-
-    def _compare(self, chain: RecordChain | None, found: Head, at: Line) -> None:
-        wanted = self._anchors.get((found.writer, found.seq))
-        if wanted is None:
-            return
-        if found.hash not in wanted:
-            self._unlike.setdefault((found.writer, found.seq), at)
-            return
-        wanted.discard(found.hash)
-        if not wanted:
-            del self._anchors[found.writer, found.seq]
-        if chain is not None:
-            chain.since = None
-
-    def _link(self, line: bytes, at: Line) -> None:
-        """Check the record that a writer saw when it began; note it in ``links`` if its chain has gone on since."""
-        try:
-            facts = facts_of(line)
-        except ValueError:
-            facts = {"seen": line}
-        self._bind(facts.get("log"), at)
-        match facts.get("seen"):
-            case None:
-                return
-            case [str(writer), int(seq), str(digest)]:
-                chains = self._writers.get(writer)
-            case _:
-                self._report("edited", at, "its field 'seen' is not a writer, a number and a hash")
-                return
-        if chains is None or chains.last < seq:
-            self._report("missing", at, f"record {seq} of writer {writer}, which this line names as seen")
-        elif not chains.has_end(seq, digest):
-            ended = chains.ended(seq)
-            self._want(writer, seq)
-            self._seen.append(_Seen(writer, seq, digest, at, (ended and ended.line) or at))
-
-    def _bind(self, identity: object, at: Line) -> None:
-        """Compare the identity in a writer's first record with the identity of the log."""
-        if self._identity is None and isinstance(identity, str):
-            self._identity = identity
-        elif identity != self._identity:
-            self._report("foreign", at, "it names the identity of another log")
-
-    def judge_salts(self, known: Callable[[str | None], str | None]) -> None:
-        """Report salts that differ from the recorded ones; ``known`` returns the SHA-256 of an agent's present salt."""
-        self._findings += self._salts.judged(known)
-
-    def follow_links(self, data: bytes) -> None:
-        """Find the records in `links`; call it, if there are any, after all lines were followed."""
-        for line in data.split(b"\n"):
-            found = head(line, self._key)
-            if found and found.whole and found.keyed == bool(self._key) and (found.writer, found.seq) in self.links:
-                self.links[found.writer, found.seq].add(found)
-
-    def _judge_start(self, writer: str, chains: WriterChains, start: Start) -> None:
-        """Tell a branch from a record that occurs twice, was changed, or has lost the record before it."""
-        found, at = start.found, start.at
-        same, earlier = self.links[writer, found.seq], self.links[writer, found.seq - 1].hashes
-        if start.is_again or same.hashes[found.hash] > chains.started[found.hash]:
-            del chains.chains[start.chain]
-            last = start.chain.line if start.chain.line != at else None
-            self._report("duplicated", at, f"record {found.seq} of writer {writer} occurs more than once", last)
-        elif same.nonces[found.prev, found.nonce] > 1:
-            self._report("edited", at, f"it repeats the nonce of another record {found.seq} of writer {writer}")
-        elif (found.seq, found.prev) == (1, START) or found.prev in earlier:
-            self._branches += 1
-        elif before := start.changed():
-            self._report("edited", before.line or at, f"the next record, {at}, names another hash for it")
-            chains.replace(before, start.chain)
-        else:
-            kind: FindingKind = "edited" if earlier else "missing"
-            self._report(
-                kind, at, f"record {found.seq - 1} of writer {writer}, as this line names it, is not in the log"
-            )
-
-    def _judge_seen(self) -> None:
-        for seen in self._seen:
-            hashes = self.links[seen.writer, seen.seq].hashes  # empty if it is missing, which its own chain shows
-            if hashes and seen.hash not in hashes:
-                detail = f"{seen.at} names another hash for record {seen.seq} of writer {seen.writer}"
-                self._report("edited", seen.blamed, detail)
-
-    def _judge_anchors(self) -> None:
-        ends: dict[str, int] = {}
-        for writer, seq in self._anchors:
-            if at := self._unlike.get((writer, seq)):
-                self._report("edited", at, "a checkpoint names another hash for it")
-            else:
-                ends[writer] = max(seq, ends.get(writer, 0))
-        for writer, seq in ends.items():
-            chains = self._writers.get(writer)
-            if chains is None:
-                if not self._is_elsewhere(writer):
-                    log = f" of log {field(self._logs[writer])}" if self._logs.get(writer) else ""
-                    detail = f"all records of writer {field(writer)}{log}: a checkpoint names record {seq}"
-                    self._report("missing", Line("", 0), detail)
-            elif seq > chains.last and (ended := chains.ended(chains.last)):
-                detail = f"the last record of writer {writer} is {chains.last}; a checkpoint names record {seq}"
-                self._report("truncated", ended.line or Line("", 0), detail)
-
-    def _is_elsewhere(self, writer: str) -> bool:
-        """Whether the checkpoints are of several logs, including this one, and name another log for the writer."""
-        log = self._logs.get(writer)
-        return bool(log) and log != self._identity and self._identity in self._identities
-
-    def _tell_unanchored(self) -> None:
-        for writer, chains in self._writers.items():
-            for chain in chains.chains:
-                if chain.since and chain.line:
-                    detail = f"no checkpoint covers these records of writer {writer}"
-                    self._report("unanchored", chain.since, detail, chain.line)
-
-    def _report(self, kind: FindingKind, at: Line, detail: str, last: Line | None = None) -> None:
-        self._findings.append(Finding(kind, at, detail, last))
+    key: Key
+    reader: Reader
+    size: int
+    lines: int
 
 
-def _records(first: int, last: int) -> str:
-    return f"record {first}" if first == last else f"records {first} to {last}"
+class Examined(NamedTuple):
+    """A log that was read: its verifier, bases and parts; and the findings, the time and the records of its base."""
+
+    verifier: Verifier
+    bases: Sequence[Base]
+    parts: Sequence[ReadPart]
+    known: tuple[Finding, ...]
+    since: float | None
+    before: int
 
 
 def verify(
@@ -279,6 +64,7 @@ def verify(
     identity: str | None = None,
     logs: Mapping[str, str] | None = None,
     salts: bool = True,
+    archived: bool = False,
 ) -> Verdict:
     """Verify a whole log as it is now; if writers are active, read the checkpoints before calling this.
 
@@ -289,20 +75,150 @@ def verify(
         identity: the identity of the log from a checkpoint; if None, the one in the file beside the log.
         logs: the identity of each writer's log, from the checkpoints; needed if they are of several logs.
         salts: whether to check the salts; False for a copy of the log without them.
+        archived: whether the log is an archive, so that later checkpoints are of records elsewhere.
 
     Raises:
         ValueError: the records are keyed, and no key was given.
+        ConflictError: the log was begun anew again and again while it was read.
     """
-    verifier = Verifier(anchors, key, identity or location.identity(), logs)
-    parts = location.readers()
-    for part, reader in parts:
-        number = 1
-        for block in location.blocks(part, reader):
-            number = verifier.feed(location.name_of(part), block, number)
+    found = {each: {one} if isinstance(one, str) else set(one) for each, one in (anchors or {}).items()}
+    proofs = Proofs(found, key, identity or location.identity(), logs or {}, salts, archived)
+    examined = examine(location, proofs)
+    verdict = examined.verifier.verdict
+    return Verdict(verdict.findings, verdict.records, verdict.writers, verdict.branches, examined.since, examined.known)
+
+
+def examine(location: LogLocation, proofs: Proofs, names: Collection[str] | None = None) -> Examined:
+    """Read a log, or only the parts with these names; again, if it was begun anew or merged meanwhile."""
+    failed: AgentMemoryError | None = None
+    for _ in range(_ATTEMPTS):
+        bases = bases_of(location, proofs.key)
+        try:
+            found = _examined(location, proofs, bases, names)
+        except (AgentMemoryFileNotFoundError, ConflictError) as error:
+            failed = error
+            continue
+        if numbers_of(location) == [base.number for base in bases]:
+            return found
+    raise failed or ConflictError("the audit log was begun anew again and again while it was read; verify it again")
+
+
+def _examined(location: LogLocation, proofs: Proofs, bases: Sequence[Base], names: Collection[str] | None) -> Examined:
+    parts = [part for part in location.readers() if names is None or location.name_of(part[0]) in names]
+    start = _start(location, proofs, bases, parts)
+    verifier, begun, skipped = start.verifier, start.bases, start.skipped
+    for base in begun:
+        verifier.feed(base.name, base.data)
+    read = [_fed(location, verifier, part, reader, skipped.get(location.name_of(part))) for part, reader in parts]
     if verifier.links:
+        for base in begun:
+            verifier.follow_links(base.data)
         for part, reader in parts:
-            for block in location.blocks(part, reader):
+            for block in location.blocks(part, reader, after(reader, skipped.get(location.name_of(part)))):
                 verifier.follow_links(block)
-    if salts:
+    if proofs.salts:
         verifier.judge_salts(Salts(location).known_commitment)
-    return verifier.verdict()
+    facts = start.facts
+    return Examined(
+        verifier, bases, read, *((tuple(facts.known), facts.time, facts.records) if facts else ((), None, 0))
+    )
+
+
+class Start(NamedTuple):
+    """Where a verification begins: the base in effect, the bases from it on, and the bytes of the parts to skip."""
+
+    verifier: Verifier
+    facts: BaseFacts | None
+    bases: Sequence[Base]
+    skipped: Mapping[str, CutPart]
+
+
+def _start(location: LogLocation, proofs: Proofs, bases: Sequence[Base], parts: Parts) -> Start:
+    """Begin after the newest base that is in effect."""
+    verifier = Verifier(proofs.anchors, proofs.key, proofs.identity, proofs.logs, is_archive=proofs.archived)
+    archived: set[str] = set()
+    for at in range(len(bases) - 1, -1, -1):
+        base, facts = bases[at], bases[at].facts
+        if facts is None:
+            continue  # its lines are fed, and the verifier reports them
+        there = {cut.name: cut for cut in facts.parts if _is_there(location, parts, cut)}
+        if proofs.archived:  # each part is of the newest base that removed a part with its name
+            own = [cut for cut in facts.removed if cut.name not in archived]
+            archived.update(cut.name for cut in own)
+            if _report_changed(verifier, own, there, parts, location):
+                continue
+        if facts.removed and all(cut.name in there for cut in facts.removed) and not is_vouched(base, proofs):
+            continue  # it was interrupted before its checkpoint, and the log is whole without it
+        verifier.begin_at(facts.ends, facts.salts)
+        if not is_vouched(base, proofs):
+            line = Line(base.name, base.position.seq)
+            verifier.report("base", line, "no checkpoint names the last record of this base of the log")
+        staying = [cut for cut in facts.parts if cut.stays]
+        if staying:
+            _report_changed(verifier, staying, there, parts, location)
+        return Start(verifier, facts, bases[at:], there)
+    return Start(verifier, None, bases, {})
+
+
+def _is_there(location: LogLocation, parts: Parts, cut: CutPart) -> bool:
+    """Whether a part still begins with the bytes that a base replaces."""
+    for part, reader in parts:
+        if location.name_of(part) == cut.name:
+            return cut.is_beginning_of(step(reader.read(0, cut.size)))
+    return False
+
+
+def is_vouched(base: Base, proofs: Proofs) -> bool:
+    """Whether a checkpoint names the last record of a base; True if there are no checkpoints."""
+    position = base.position
+    return not proofs.anchors or position.hash in proofs.anchors.get((position.writer, position.seq), ())
+
+
+def is_confirmed(location: LogLocation, proofs: Proofs, bases: Sequence[Base]) -> bool:
+    """Whether the parts that the last base removes are still in the log, are intact and have the ends that it names."""
+    facts = bases[-1].facts
+    parts = {location.name_of(part): (part, reader) for part, reader in location.readers()}
+    if facts is None or not facts.removed or any(cut.name not in parts for cut in facts.parts):
+        return False
+    listed = [parts[cut.name] for cut in facts.parts]
+    if not all(_is_there(location, listed, cut) for cut in facts.parts):
+        return False
+    start = _start(location, proofs, bases[:-1], listed)
+    for base in start.bases:
+        start.verifier.feed(base.name, base.data)
+    for cut in facts.parts:
+        reader, earlier = parts[cut.name][1], start.skipped.get(cut.name)
+        lines = step(reader.read(after(reader, earlier), cut.size))
+        start.verifier.feed(cut.name, lines, earlier.lines + 1 if earlier else 1)
+    return set(start.verifier.ends()) == set(facts.ends) and set(start.verifier.salts()) == set(facts.salts)
+
+
+def _report_changed(
+    verifier: Verifier, wanted: Iterable[CutPart], there: Mapping[str, CutPart], parts: Parts, location: LogLocation
+) -> bool:
+    """Report parts that a base names and that were changed since; whether there is any of these parts."""
+    names = {location.name_of(part) for part, _ in parts}
+    wanted = list(wanted)
+    if not any(cut.name in names for cut in wanted):
+        return False
+    for cut in wanted:
+        if cut.name not in there:
+            kind: FindingKind = "edited" if cut.name in names else "missing"
+            verifier.report(kind, Line(cut.name, 1), "a part before the log was begun anew is not as it was")
+    return True
+
+
+def _fed(location: LogLocation, verifier: Verifier, part: Key, reader: Reader, skipped: CutPart | None) -> ReadPart:
+    """Feed a part, after the bytes that a base replaces; return what was read."""
+    name, number = location.name_of(part), skipped.lines + 1 if skipped else 1
+    for block in location.blocks(part, reader, after(reader, skipped)):
+        number = verifier.feed(name, block, number)
+    return ReadPart(part, reader, reader.size, number - 1)
+
+
+def after(reader: Reader, cut: CutPart | None) -> int:
+    """Where the lines of a part begin that a base does not replace: a crash may have left its last line without end."""
+    if cut is None or not cut.size:
+        return 0
+    end = step(reader.read(cut.size - 1, cut.size + 1))
+    return cut.size + (end[:1] != b"\n" and end[1:] == b"\n")

@@ -1,12 +1,10 @@
-"""The commands about the audit log: verify, show, blame."""
+"""The commands that print the audit log: show, blame; and the group of all commands about it."""
 
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import asdict
+from contextlib import closing
 from datetime import UTC, datetime
 from itertools import accumulate, chain, islice
 from pathlib import Path
@@ -14,29 +12,22 @@ from typing import Final, get_args
 
 import click
 
-from agent_memory.audit import Finding, LogLocation, Record, log_at, verify
+from agent_memory.audit import Record
 from agent_memory.audit.record import quoted
 from agent_memory.audit.records import has_none_of, lines_of, parsed
 from agent_memory.audit.salts import Salts
 from agent_memory.cli.arguments import Moment, memory_path
-from agent_memory.cli.auditing import log_of_store
-from agent_memory.cli.output import Exit, counted, note, printable, row, show_json
-from agent_memory.cli.presence import require_store
-from agent_memory.cli.settings import Group, Settings, pass_settings, usage_errors
+from agent_memory.cli.log_options import HOST_FILE, existing_log, location_of, log_option
+from agent_memory.cli.output import counted, note, row, show_json
+from agent_memory.cli.settings import Group, Settings, pass_settings
+from agent_memory.cli.verifying import COMMANDS
 from agent_memory.errors import AgentMemoryFileNotFoundError
 from agent_memory.hookspecs import READING, OperationKind
 from agent_memory.key import Key, is_at_or_below
 from agent_memory.key.quoting import field
-from agent_memory.plugins._host_files import open_host_file, read_host_file
-from agent_memory.plugins.checkpoints import AuditCheckpoint, checkpoints_in
+from agent_memory.plugins._host_files import open_host_file
 
-_NO_LOG: Final = (
-    "there is no audit log in this store: a command that changes something creates it, unless --no-audit is given or "
-    "--config enables a log elsewhere (--log shows that one); a program creates it with plugins=[AuditPlugin(url)]"
-)
-_MOST_CHECKPOINT_BYTES: Final = 500_000_000
 _EDITED: Final = "edited"
-_HOST_FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 _DIGITS: Final = 8
 _OF_THE_LOG: Final = ("begin", "segment")
 _CHANGING: Final = frozenset(get_args(OperationKind)) - READING
@@ -45,69 +36,11 @@ _UNCHANGED: Final = ("error", "denied")
 
 @click.group(cls=Group)
 def audit() -> None:
-    """Verify the audit log, or print its records."""
+    """Verify the audit log, print its records, or begin it anew."""
 
 
-log_option = click.option(
-    "--log", "target", metavar="FILE|URL", help="A log in a file, or below the root of a URL.  [default: the store's]"
-)
-
-
-key_option = click.option(
-    "--key-file", type=_HOST_FILE, help="File with the key of a keyed log; all its bytes are the key."
-)
-
-
-@audit.command("verify")
-@log_option
-@click.option("--checkpoints", type=_HOST_FILE, multiple=True, help="A file of checkpoints; may be repeated.")
-@key_option
-@click.option("--no-salts", is_flag=True, help="Expect no salts: the log is a copy without them.")
-@pass_settings
-def verify_(
-    settings: Settings, target: str | None, checkpoints: tuple[Path, ...], key_file: Path | None, no_salts: bool
-) -> None:
-    """Find changes that were made to an audit log after it was written.
-
-    Finds records that are edited, missing, reordered, duplicated or from another log, a log that lost records which a
-    checkpoint covers, and salts that are missing although no forget destroyed them. Exits with 1 if there are any.
-    Ranges that no checkpoint covers are reported as "unanchored", and a line that a crashed writer left incomplete as
-    "torn". Branches, which processes make that were restored from one image of a process, are counted.
-    """
-    kept = _checkpoints(checkpoints)  # before the log is read, because writers may add to both
-    anchors: dict[tuple[str, int], set[str]] = {}
-    for found in kept:
-        anchors.setdefault((found.writer, found.seq), set()).add(found.hash)
-    logs = {found.writer: found.log for found in kept if found.log}
-    identities = set(logs.values())
-    key = read_host_file(key_file) if key_file else None
-    identity = identities.pop() if len(identities) == 1 else None
-    with _existing_log(settings, target) as location, usage_errors():
-        verdict = verify(location, anchors, key, identity=identity, logs=logs, salts=not no_salts)
-    if settings.json:
-        findings = [asdict(finding) for finding in verdict.findings]
-        show_json({**asdict(verdict), "findings": findings, "intact": verdict.is_intact})
-    else:
-        for line in _lines(verdict.findings, anchored=bool(kept)):
-            click.echo(printable(line))
-        summary = Counter(finding.kind for finding in verdict.findings)
-        kinds = ", ".join(f"{number} {kind}" for kind, number in summary.items()) or "nothing found"
-        branches = f" with {counted(verdict.branches, 'branch', 'branches')}" if verdict.branches else ""
-        click.echo(f"{counted(verdict.records, 'record')} of {counted(verdict.writers, 'writer')}{branches}: {kinds}")
-    if not verdict.is_intact:
-        raise click.exceptions.Exit(Exit.FAILED)
-
-
-def _lines(findings: Sequence[Finding], *, anchored: bool) -> Iterator[str]:
-    """One line for each finding; without checkpoints, one line for all "unanchored" findings together."""
-    unanchored = [finding for finding in findings if finding.kind == "unanchored"]
-    folded = len(unanchored) > 1 and not anchored
-    yield from (str(finding) for finding in findings if not folded or finding.kind != "unanchored")
-    if folded:
-        yield (
-            f"unanchored: no checkpoint covers the last records of {len(unanchored):,} chains;"
-            " without --checkpoints a truncated end cannot be detected"
-        )
+for _command in COMMANDS:
+    audit.add_command(_command)
 
 
 @audit.command()
@@ -115,7 +48,7 @@ def _lines(findings: Sequence[Finding], *, anchored: bool) -> Iterator[str]:
 @click.option(
     "--path", type=memory_path, metavar="PATH", help="Only records about this file or directory, and all below it."
 )
-@click.option("--content", type=_HOST_FILE, help="Only records of --agent about exactly the content of this file.")
+@click.option("--content", type=HOST_FILE, help="Only records of --agent about exactly the content of this file.")
 @click.option("--tool-call", metavar="ID", help="Only records of this tool call.")
 @click.option("--since", type=Moment(), help="Only records from this time on, in UTC.")
 @click.option("--until", type=Moment(), help="Only records before this time, in UTC.")
@@ -183,35 +116,6 @@ def blame(settings: Settings, target: str | None, path: str) -> None:
     _print(settings, iter(found.values()))
 
 
-def _checkpoints(files: tuple[Path, ...]) -> list[AuditCheckpoint]:
-    found: list[AuditCheckpoint] = []
-    for file in files:
-        try:
-            found.extend(checkpoints_in(read_host_file(file, _MOST_CHECKPOINT_BYTES)))
-        except ValueError as error:
-            raise click.UsageError(f"{file.name}: {error}") from None
-    return found
-
-
-def location_of(settings: Settings, target: str | None) -> LogLocation:
-    """The location of the log that ``--log`` names, or of the store's own log."""
-    if target is not None:
-        return log_at(target, settings.given_options() if "://" in target else None)
-    return log_of_store(settings.url, settings.storage_options())
-
-
-@contextmanager
-def _existing_log(settings: Settings, target: str | None) -> Iterator[LogLocation]:
-    """`location_of` a log that exists; raises if there is none, or as `require_store` does."""
-    location = location_of(settings, target)
-    with closing(location.store):
-        if target is None:
-            require_store(location.store.backend, settings.url)
-        if not location.parts():
-            raise click.ClickException(_NO_LOG if target is None else "there is no audit log")
-        yield location
-
-
 def _digest(settings: Settings, target: str | None, content: Path) -> str:
     if settings.chosen_agent is None:
         raise click.UsageError("--content needs --agent: every agent has its own salt")
@@ -233,7 +137,7 @@ def log_records(
     marked; both are counted on stderr. Keyed records are not checked: that needs the key, which only verify has.
     """
     others = edited = 0
-    with _existing_log(settings, target) as location:
+    with existing_log(settings, target) as location:
         for line in lines_of(location, newest_first=newest_first):
             if texts and has_none_of(line, texts):
                 continue
@@ -312,6 +216,7 @@ def _line(record: Record) -> str:
         *([f"{_shown(size)} bytes"] if size is not None else []),
         *([_shown(digest[:_DIGITS])] if digest else []),
         *([f"call {_shown(call)}"] if call is not None else []),
+        *([f"reason {_shown(record['reason'])}"] if "reason" in record else []),
         *(["(not as written)"] if _EDITED in record else []),
     ]  # fmt: skip
     return row(*facts)

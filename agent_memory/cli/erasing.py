@@ -13,8 +13,8 @@ import click
 from agent_memory.audit import LogLocation
 from agent_memory.audit.salts import Salts
 from agent_memory.cli.arguments import ask, memory_path, require_answer, yes_option
-from agent_memory.cli.audit import key_option, location_of, log_option
 from agent_memory.cli.files import files_at
+from agent_memory.cli.log_options import key_option, location_of, log_option
 from agent_memory.cli.output import Exit, counted, note, printable, show_json
 from agent_memory.cli.presence import (
     has_own_data,

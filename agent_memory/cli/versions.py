@@ -16,8 +16,8 @@ from rich.cells import cell_len, set_cell_size
 
 from agent_memory.audit import LogLocation
 from agent_memory.cli.arguments import Moment, ask, memory_path, require_answer, yes_option
-from agent_memory.cli.audit import location_of, log_option
 from agent_memory.cli.files import show_written
+from agent_memory.cli.log_options import location_of, log_option
 from agent_memory.cli.output import Exit, Explained, counted, moment, note, printable, row, show_json
 from agent_memory.cli.settings import Access, Command, Settings, pass_settings
 from agent_memory.core.one_file import fails_alone

@@ -12,7 +12,9 @@ import logging
 import os
 import threading
 import time
+from _thread import start_new_thread
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from contextvars import ContextVar, copy_context
 from multiprocessing.util import Finalize, register_after_fork
 from typing import Final, TypeAlias
@@ -32,6 +34,8 @@ from agent_memory.runtime.fork import renewed_in_child
 
 FLUSH_SECONDS: Final = 2.0
 """The longest time in seconds that a record which is not required waits for further records."""
+CHECKPOINT_SECONDS: Final = 3600.0
+"""The longest time in seconds that a written record waits for a checkpoint."""
 MOST_AT_ONCE: Final = 1000
 """The number of waiting records at which the caller that adds one writes them all."""
 _LEAST_KEY = 16
@@ -64,7 +68,8 @@ class AuditPlugin(Plugin, Uncopied):
         checkpoints: the receiver of the checkpoints: a file for `agent_memory.plugins.checkpoints.CheckpointFile`, with
             the same ``required``, or a function, whose exception is an error of this plugin. A
             `CheckpointFile` is closed with this plugin.
-        checkpoint_every: the number of records between two checkpoints; a last one is sent at the end.
+        checkpoint_every: the number of records between two checkpoints. One is also sent after the first record,
+            after `CHECKPOINT_SECONDS`, and at the end.
         storage_options: options of the URL's backend.
 
     Raises:
@@ -104,6 +109,8 @@ class AuditPlugin(Plugin, Uncopied):
         )
         self._sends = threading.RLock()  # reentrant: a signal handler may run an audited operation
         self._checkpointed: Position | None = None
+        self._hour = threading.Lock()  # held by the thread that waits for the next hourly checkpoint
+        self._ended = threading.Event()
         self._mine = threading.local()
         self._closed = False
         _open.add(self)
@@ -175,6 +182,7 @@ class AuditPlugin(Plugin, Uncopied):
 
     def _release(self) -> None:
         self._closed = True
+        self._ended.set()
         self._journal.close()
         _open.discard(self)
         self._location.store.close()
@@ -183,6 +191,7 @@ class AuditPlugin(Plugin, Uncopied):
 
     def _begin_in_child(self) -> None:
         self._sends = threading.RLock()  # the child does not have the thread that may have held the old lock
+        self._hour, self._ended = threading.Lock(), threading.Event()
         self._salts = Salts(self._location)
 
     def _entry(self, operation: Operation, outcome: Outcome) -> JournalEntry:
@@ -222,13 +231,34 @@ class AuditPlugin(Plugin, Uncopied):
             self._send_checkpoint(self._every)
 
     def _send_checkpoint(self, least: int) -> None:
-        """Send a checkpoint if at least ``least`` records were written since the last one."""
+        """Send a checkpoint after the first record, or if ``least`` records were written since the last one."""
         if self._receive is None or self in _sending.get():
             return  # no receiver, or the receiver runs an audited operation
-        if self._unsent() >= least:
+        unsent = self._unsent()
+        if unsent >= least or (unsent and self._is_first()):
             with self._sends:
-                if self._unsent() >= least:  # another thread may have sent one while this one waited for the lock
+                unsent = self._unsent()  # another thread may have sent one while this one waited for the lock
+                if unsent >= least or (unsent and self._is_first()):
                     copy_context().run(self._send)  # in a copy, so that an interrupt cannot leave `_sending` set
+        elif unsent and not self._hour.locked() and not self._closed:
+            with suppress(RuntimeError):  # the interpreter ends, or the process is at its limit of threads
+                start_new_thread(self._send_hourly, ())
+
+    def _send_hourly(self) -> None:
+        """Send a checkpoint after `CHECKPOINT_SECONDS`, unless the log is closed earlier."""
+        if self._hour.acquire(blocking=False):
+            try:
+                if not self._ended.wait(CHECKPOINT_SECONDS):
+                    self._send_checkpoint(1)
+            except Exception:  # noqa: BLE001 - no caller waits for it
+                _log.exception("an hourly checkpoint could not be sent")
+            finally:
+                self._hour.release()
+
+    def _is_first(self) -> bool:
+        """Whether this writer has sent no checkpoint yet."""
+        position, last = self._journal.written, self._checkpointed
+        return position is not None and (last is None or last.writer != position.writer)
 
     def _unsent(self) -> int:
         """The number of records written since the last checkpoint."""

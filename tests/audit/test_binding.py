@@ -95,7 +95,7 @@ def test_a_log_with_a_replaced_identity_is_not_intact(log: Path, other: Path) ->
 def test_the_identity_in_a_checkpoint_reveals_that_the_whole_log_was_replaced(log: Path, other: Path) -> None:
     heads = log.parent / "heads.jsonl"
     written(log, heads=heads)
-    (checkpoint,) = checkpoints_in(heads.read_bytes())
+    checkpoint, *_ = checkpoints_in(heads.read_bytes())
     assert checkpoint.log == (log.parent / "audit.jsonl.identity").read_text().strip()
     assert kinds(log, identity=checkpoint.log) == []
     assert kinds(other, identity=checkpoint.log) == ["foreign"]

@@ -11,7 +11,7 @@ from agent_memory import AgentMemoryService
 from agent_memory.audit import Finding, Verdict, log_at, records, verify
 from agent_memory.audit.log import BatchedLog, LogBatch
 from agent_memory.audit.record import START, encode, head
-from agent_memory.audit.verify import Verifier
+from agent_memory.audit.verifier import Verifier
 from tests.support.cloned_races import AGENT, BY_NAME, CLONES, audit_of, changed, fill, prepared, told
 from tests.support.images import CAN_CLONE, from_image
 from tests.support.servers import Root, S3Server
@@ -42,7 +42,7 @@ def verdict_of(lines: Sequence[bytes], anchors: Anchors | None = None) -> Verdic
     verifier.feed("log", b"".join(lines))
     for line in lines if verifier.links else ():
         verifier.follow_links(line)
-    return verifier.verdict()
+    return verifier.verdict
 
 
 def told_by(lines: Sequence[bytes], anchors: Anchors | None = None) -> list[tuple[str, int]]:
@@ -90,7 +90,7 @@ def test_branches_of_a_keyed_log_are_intact() -> None:
     verifier = Verifier(key=key)
     verifier.feed("log", b"".join(lines))
     verifier.follow_links(b"".join(lines))
-    verdict = verifier.verdict()
+    verdict = verifier.verdict
     assert (verdict.is_intact, verdict.branches) == (True, 1)
 
 

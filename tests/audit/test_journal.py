@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import multiprocessing
+import queue
 import re
 import threading
 import time
@@ -263,7 +264,7 @@ async def test_async_services_are_audited_on_s3(ministack: S3Server) -> None:
     assert intact(url, ministack).records == 2
 
 
-def test_checkpoints_are_sent_after_a_number_of_records_and_at_the_end(
+def test_checkpoints_are_sent_after_the_first_record_after_a_number_of_records_and_at_the_end(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "agent_memory.audit")
@@ -276,8 +277,24 @@ def test_checkpoints_are_sent_after_a_number_of_records_and_at_the_end(
         for turn in range(9):
             service.append_to_memory_file("bob", "log.md", f"{turn}\n")
     found = list(checkpoints_in((tmp_path / "elsewhere" / "heads.jsonl").read_bytes()))
-    assert [checkpoint.seq for checkpoint in found] == [4, 8, 10]
-    assert [int(found) for found in re.findall(r"checkpoint writer=\w+ seq=(\d+) hash=", caplog.text)] == [4, 8, 10]
+    assert [checkpoint.seq for checkpoint in found] == [2, 6, 10]
+    assert [int(found) for found in re.findall(r"checkpoint writer=\w+ seq=(\d+) hash=", caplog.text)] == [2, 6, 10]
+
+
+def test_a_checkpoint_is_sent_after_an_hour_without_further_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit_module, "CHECKPOINT_SECONDS", 0.05)
+    sent: queue.Queue[int] = queue.Queue()
+    with (
+        AuditPlugin(
+            tmp_path / "audit.jsonl", required=True, checkpoints=lambda checkpoint: sent.put(checkpoint.seq)
+        ) as audit,
+        AgentMemoryService("memory://", plugins=[audit]) as service,
+    ):
+        for expected in (2, 3, 4):
+            service.append_to_memory_file("bob", "log.md", "x\n")
+            assert sent.get(timeout=60) == expected
 
 
 @contextmanager

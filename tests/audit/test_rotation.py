@@ -58,6 +58,17 @@ def test_a_clock_set_back_over_midnight_does_not_move_a_chain_to_an_earlier_day(
     assert {finding.kind for finding in verdict.findings} == {"unanchored"}, verdict
 
 
+def test_writers_that_end_after_one_record_go_on_to_the_next_segment_too(tmp_path: Path) -> None:
+    for _ in range(12):
+        audit, write = writer(tmp_path / "audit.jsonl")
+        with audit:
+            write()
+    sizes = [path.stat().st_size for path in tmp_path.glob("audit*.jsonl")]
+    assert len(sizes) > 3
+    assert max(sizes) < 1500 + 2000  # the last writer of a segment found it not full
+    assert verify(log_at(tmp_path / "audit.jsonl")).is_intact
+
+
 def test_a_log_written_during_its_verification_is_intact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = tmp_path / "audit.jsonl"
     (slow, write_slowly), (fast, write_fast) = writer(target, 2500), writer(target)

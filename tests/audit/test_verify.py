@@ -17,7 +17,7 @@ import pytest
 from agent_memory import AgentMemoryService
 from agent_memory.audit import Finding, log_at, verify
 from agent_memory.audit.record import encode, head
-from agent_memory.audit.verify import Verifier
+from agent_memory.audit.verifier import Verifier
 from agent_memory.plugins.audit import AuditPlugin
 from agent_memory.plugins.checkpoints import checkpoints_in
 
@@ -56,7 +56,7 @@ def findings(lines: Sequence[bytes], anchors: Anchors, key: bytes | None = None)
     verifier.feed("log", b"".join(lines))
     if verifier.links:
         verifier.follow_links(b"".join(lines))
-    return list(verifier.verdict().findings)
+    return list(verifier.verdict.findings)
 
 
 def told(found: Sequence[Finding]) -> list[tuple[str, int]]:
@@ -187,7 +187,7 @@ def without_writers(number: int) -> Callable[[], object]:
     def verified() -> None:
         verifier = Verifier({(writer, 1): "0" * 64 for writer in writers}, logs=logs, identity="this log")
         verifier.feed("log", b"".join(chained(1)))
-        verifier.verdict()
+        assert verifier.verdict
 
     return verified
 

@@ -1,0 +1,256 @@
+"""Begins an audit log anew: without its oldest parts (`prune`), without all of them (`close`), or after tampering.
+
+Each call creates a base (`agent_memory.audit.bases`), sends a checkpoint of it, and then removes the parts that the
+base replaces. Writers go on meanwhile: the base has the ends of their chains. A call that was interrupted is finished
+by the next one, and the log is intact at each point.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from agent_memory.audit.bases import (
+    Base,
+    BaseFacts,
+    BaseKind,
+    CutPart,
+    base_key,
+    bases_of,
+    create,
+    new_base,
+    now,
+    numbers_of,
+)
+from agent_memory.audit.journal import Position
+from agent_memory.audit.log import LogLocation
+from agent_memory.audit.merging import finish_merges
+from agent_memory.audit.verify import Examined, Proofs, ReadPart, examine, is_confirmed, is_vouched
+from agent_memory.backend import ABSENT, BlockingBackend
+from agent_memory.errors import (
+    AgentMemoryFileNotFoundError,
+    ConflictError,
+    FileAlreadyExistsError,
+    OperationDenied,
+)
+from agent_memory.key import Key
+from agent_memory.reading.reader import Reader
+from agent_memory.runtime.run import step
+
+_TIME: Final = re.compile(rb'"time":"([0-9T:.+-]{32})"')
+_ATTEMPTS: Final = 100
+_BLOCK: Final = 8 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Renewal:
+    """Begins one log anew.
+
+    Attributes:
+        location: the log.
+        proofs: what the log is verified with before.
+        actor: the person or program that does it.
+        receive: receives the checkpoint of the base; None for no checkpoint.
+        archive: receives a copy of the parts before they are removed; None for no copy.
+    """
+
+    location: LogLocation
+    proofs: Proofs
+    actor: str | None = None
+    receive: Callable[[Position, str], object] | None = None
+    archive: LogLocation | None = None
+
+    def prune(self, before: float, reason: str | None = None) -> Base | None:
+        """Remove the oldest parts whose records are all older than a POSIX time; None if there is none.
+
+        Raises:
+            OperationDenied: the log is not intact.
+            ConflictError: another call began the log anew at the same time.
+        """
+        examined = self._intact()
+        names = set(_older(self.location, examined, before))
+        if not names.difference(_staying(examined)):
+            return None
+        return self._begun("pruned", examine(self.location, self.proofs, names), reason)
+
+    def close(self, reason: str | None = None) -> Base | None:
+        """Remove all parts, also those before a restart; None if there is none. Errors as `prune`."""
+        examined = self._intact()
+        return self._begun("closed", examined, reason) if examined.parts else None
+
+    def restart(self, reason: str) -> Base:
+        """Let the log begin anew after its findings; its parts stay as they are.
+
+        Raises:
+            OperationDenied: the log is intact.
+            ConflictError: another call began the log anew at the same time.
+        """
+        self.finish()
+        examined = examine(self.location, self.proofs)
+        if examined.verifier.verdict.is_intact:
+            raise OperationDenied("the audit log is intact, so that nothing needs a restart; `audit close` ends it")
+        return self._begun("restarted", examined, reason)
+
+    def finish(self) -> None:
+        """Finish an earlier call that was interrupted.
+
+        A base without a checkpoint is only finished if the parts that it replaces are still in the log and have the
+        ends that it names: any program that can write the log can also write a base.
+        """
+        finish_merges(self.location)
+        bases = [base for base in bases_of(self.location, self.proofs.key) if base.facts]
+        if bases and (is_vouched(bases[-1], self.proofs) or is_confirmed(self.location, self.proofs, bases)):
+            self._finish(bases[-1])
+
+    def _intact(self) -> Examined:
+        self.finish()
+        examined = examine(self.location, self.proofs)
+        verdict = examined.verifier.verdict
+        if not verdict.is_intact:
+            raise OperationDenied(
+                f"the audit log has {len(verdict.findings):,} findings, so nothing was removed: look at `audit "
+                "verify`; `audit restart --reason` lets the log begin anew after them"
+            )
+        return examined
+
+    def _begun(self, kind: BaseKind, examined: Examined, reason: str | None) -> Base:
+        identity = self.location.make_identity()
+        facts = self._facts(kind, examined, reason)
+        number = examined.bases[-1].number + 1 if examined.bases else 1
+        base = new_base(number, facts, identity, self.proofs.key)
+        if self.archive is not None and facts.removed:
+            self._copy(self.archive, examined, base, identity)
+        try:
+            create(self.location, base)
+        except FileAlreadyExistsError:
+            raise ConflictError("another call began the audit log anew at the same time; look at it again") from None
+        self._finish(base)
+        return base
+
+    def _facts(self, kind: BaseKind, examined: Examined, reason: str | None) -> BaseFacts:
+        beyond = kind == "restarted"  # records that only a checkpoint names are lost, and a finding
+        staying = {} if kind == "closed" else _staying(examined)
+        parts = {cut.name: cut for cut in staying.values()}
+        for part in examined.parts:
+            cut = _cut(self.location, part)
+            parts[cut.name] = cut._replace(stays=beyond or cut.name in staying)
+        verifier, verdict = examined.verifier, examined.verifier.verdict
+        known = () if kind == "closed" else examined.known
+        return BaseFacts(
+            kind,
+            now(),
+            self.actor,
+            reason,
+            examined.before + verdict.records,
+            list(parts.values()),
+            verifier.ends(beyond=beyond),
+            verifier.salts(),
+            (*known, *(each for each in verdict.findings if beyond and not each.is_harmless)),
+        )
+
+    def _finish(self, base: Base) -> None:
+        position = base.position
+        if self.receive is not None:
+            self.receive(position, self.location.make_identity())
+            if self.proofs.anchors:
+                self.proofs.anchors.setdefault((position.writer, position.seq), set()).add(position.hash)
+        for cut in base.facts.removed if base.facts else ():
+            self._remove(_part_key(self.location, cut.name), cut)
+        if base.facts and base.facts.removed:
+            for number in range(base.number - 1, 0, -1):
+                try:
+                    self.location.store.delete(base_key(self.location, number))
+                except AgentMemoryFileNotFoundError:
+                    break
+
+    def _remove(self, key: Key, cut: CutPart) -> None:
+        """Remove the beginning of a part, on the condition that no writer changed the part meanwhile."""
+        store = self.location.store
+        for _ in range(_ATTEMPTS):
+            with suppress(ConflictError):
+                try:
+                    found = store.read(key)
+                    if not cut.is_beginning_of(found.data):
+                        return  # a writer made it again
+                    rest = found.data[cut.size :]
+                    if found.data[: cut.size][-1:] not in (b"\n", b""):
+                        rest = rest.removeprefix(b"\n")
+                    if rest:
+                        store.write(key, rest, found.etag)
+                    elif isinstance(store.backend, BlockingBackend):
+                        store.delete(key, found.etag)
+                    else:
+                        store.delete(key)  # over a network a part never changes
+                except AgentMemoryFileNotFoundError:
+                    pass
+                return
+        raise ConflictError("writers changed a part of the audit log again and again; call it again to remove the part")
+
+    def _copy(self, archive: LogLocation, examined: Examined, base: Base, identity: str) -> None:
+        """Copy the parts, the identity and the bases to the archive.
+
+        Raises:
+            OperationDenied: the archive is the log itself, or has another log, or has other parts with these names.
+        """
+        if archive.identity() not in (None, identity):
+            raise OperationDenied("the archive has another audit log; choose another directory; nothing was removed")
+        archive.permit_write()
+        archive.store.write(base_key(archive, base.number), base.data)
+        if base.number in numbers_of(self.location):
+            self.location.store.delete(base_key(self.location, base.number))
+            raise OperationDenied("the archive is the place of the log itself; choose another directory")
+        for each in examined.bases:
+            archive.store.write(base_key(archive, each.number), each.data)
+        archive.store.write(archive.identity_key(), f"{identity}\n".encode("ascii"))
+        for part in examined.parts:
+            _copy_part(archive, part)
+
+
+def _copy_part(archive: LogLocation, part: ReadPart) -> None:
+    data = b"".join(_blocks(part.reader, part.size))
+    try:
+        archive.store.write(part.key, data, ABSENT)
+    except FileAlreadyExistsError:
+        found = archive.store.read(part.key)
+        if not data.startswith(found.data):
+            raise OperationDenied(
+                f"the archive has another part {part.key.name!r}; choose another directory; nothing was removed"
+            ) from None
+        archive.store.write(part.key, data, found.etag)  # an earlier call was interrupted
+
+
+def _older(location: LogLocation, examined: Examined, before: float) -> Iterator[str]:
+    """The names of the oldest parts whose records are all older than a time."""
+    limit = datetime.fromtimestamp(before, UTC).isoformat(timespec="microseconds").encode()
+    for part in examined.parts:
+        for block in location.blocks(part.key, part.reader):
+            if any(found >= limit for found in _TIME.findall(block)):
+                return
+        yield location.name_of(part.key)
+
+
+def _staying(examined: Examined) -> dict[str, CutPart]:
+    """The parts that stay because of an earlier restart."""
+    facts = next((base.facts for base in reversed(examined.bases) if base.facts), None)
+    return {cut.name: cut for cut in facts.parts if cut.stays} if facts else {}
+
+
+def _cut(location: LogLocation, part: ReadPart) -> CutPart:
+    digest = hashlib.sha256()
+    for block in _blocks(part.reader, part.size):
+        digest.update(block)
+    return CutPart(location.name_of(part.key), part.size, part.lines, digest.hexdigest())
+
+
+def _blocks(reader: Reader, size: int) -> Iterator[bytes]:
+    for start in range(0, size, _BLOCK):
+        yield step(reader.read(start, min(size, start + _BLOCK)))
+
+
+def _part_key(location: LogLocation, name: str) -> Key:
+    return location.directory.join(name)

@@ -1,0 +1,209 @@
+"""`Base`: the first record of an audit log that was begun anew, with the ends of all chains before it.
+
+A base is a file beside the log with a chain of its own: ``begin``, then records of the parts that the base replaces, of
+the ends of their chains, of salts and of findings, and at last one record that names the reason. The file is created in
+one step. A checkpoint of its last record proves it, because each record contains the hash of the record before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
+
+from agent_memory.audit.chains import End
+from agent_memory.audit.findings import Finding, FindingKind, Line
+from agent_memory.audit.journal import Position
+from agent_memory.audit.log import LogLocation
+from agent_memory.audit.record import START, encode, facts_of, head
+from agent_memory.audit.salts import SaltFact
+from agent_memory.backend import ABSENT
+from agent_memory.core import tree_flows
+from agent_memory.errors import AgentMemoryFileNotFoundError
+from agent_memory.key import Key
+
+BaseKind: TypeAlias = Literal["pruned", "closed", "restarted"]
+KINDS: Final = ("pruned", "closed", "restarted")
+_NAME: Final = re.compile(r"(\d{6})\.jsonl")
+_IN_ONE_RECORD: Final = 200
+MOST_FINDINGS: Final = 1_000
+"""The maximum number of findings that a base names; it counts the others."""
+
+
+class CutPart(NamedTuple):
+    """The beginning of a part of the log: its bytes, its lines and its SHA-256 in hexadecimal.
+
+    ``stays``: whether it stays in the log, because a person has to look at it; otherwise it is removed.
+    """
+
+    name: str
+    size: int
+    lines: int
+    sha256: str
+    stays: bool = False
+
+    def is_beginning_of(self, data: bytes) -> bool:
+        """Whether data begins with these bytes."""
+        return len(data) >= self.size and hashlib.sha256(data[: self.size]).hexdigest() == self.sha256
+
+
+class BaseFacts(NamedTuple):
+    """The facts of a base.
+
+    Attributes:
+        kind: "pruned", "closed" or "restarted".
+        time: when it was made, in POSIX seconds.
+        actor: the person or program that made it.
+        reason: why it was made.
+        records: the number of records before it, in all.
+        parts: the parts that it replaces.
+        ends: the ends of the chains in them.
+        salts: the salts that the records in them name.
+        known: the findings that it names.
+    """
+
+    kind: BaseKind
+    time: float
+    actor: str | None
+    reason: str | None
+    records: int
+    parts: Sequence[CutPart]
+    ends: Sequence[End]
+    salts: Sequence[SaltFact]
+    known: Sequence[Finding] = ()
+
+    @property
+    def removed(self) -> Sequence[CutPart]:
+        """The parts that are removed from the log."""
+        return [part for part in self.parts if not part.stays]
+
+
+class Base(NamedTuple):
+    """A stored base: its number, its lines, its facts and its last record; no facts if its chain is broken."""
+
+    number: int
+    data: bytes
+    facts: BaseFacts | None
+    position: Position
+
+    @property
+    def name(self) -> str:
+        """The name of its file, for findings."""
+        return f"base {self.number}"
+
+
+def new_base(number: int, facts: BaseFacts, identity: str, key: bytes | None) -> Base:
+    """Encode the facts of a base that is not stored yet."""
+    position, lines = Position(secrets.token_hex(8), 0, START), []
+    for event, fields in _records(facts, identity):
+        line, digest = encode(position.writer, position.seq + 1, position.hash, event, facts.time, fields, key)
+        position = Position(position.writer, position.seq + 1, digest)
+        lines.append(line)
+    return Base(number, b"".join(lines), facts, position)
+
+
+def _records(facts: BaseFacts, identity: str) -> Iterator[tuple[str, Mapping[str, object]]]:
+    yield "begin", {"log": identity}
+    lists: Mapping[str, Sequence[object]] = {
+        "parts": facts.parts,
+        "ends": facts.ends,
+        "salts": facts.salts,
+        "findings": [(each.kind, *each.line, each.detail) for each in facts.known[:MOST_FINDINGS]],
+    }
+    for name, found in lists.items():
+        for at in range(0, len(found), _IN_ONE_RECORD):
+            yield name, {name: found[at : at + _IN_ONE_RECORD]}
+    yield facts.kind, {
+        "actor": facts.actor, "reason": facts.reason, "records": facts.records, "findings": len(facts.known) or None,
+        "parts": len(facts.parts), "ends": len(facts.ends),
+    }  # fmt: skip
+
+
+def _decoded(data: bytes, key: bytes | None) -> tuple[BaseFacts | None, Position]:
+    """The facts of a base, None if a line of it is not as it was written, and the position of its last record."""
+    position, lists = Position("", 0, START), dict[str, list[Any]](parts=[], ends=[], salts=[], findings=[])
+    facts: BaseFacts | None = None
+    for line in data.splitlines():
+        found = head(line, key)
+        if found is None or not found.whole or found.keyed != bool(key) or found.prev != position.hash:
+            return None, position
+        position = Position(found.writer, found.seq, found.hash)
+        try:
+            fields = facts_of(line)
+            if found.event in lists:
+                lists[found.event] += fields[found.event]
+            elif found.event in KINDS:
+                facts = _facts(cast(BaseKind, found.event), fields, lists)
+        except (ValueError, TypeError, KeyError):
+            return None, position
+    return facts, position
+
+
+def _facts(kind: BaseKind, fields: Mapping[str, Any], lists: Mapping[str, list[Any]]) -> BaseFacts:
+    return BaseFacts(
+        kind,
+        datetime.fromisoformat(fields["time"]).timestamp(),
+        fields.get("actor"),
+        fields.get("reason"),
+        int(fields["records"]),
+        [CutPart(*each) for each in lists["parts"]],
+        [End(*each) for each in lists["ends"]],
+        [SaltFact(*each) for each in lists["salts"]],
+        [Finding(_kind(found), Line(part, number), detail) for found, part, number, detail in lists["findings"]],
+    )
+
+
+def _kind(text: str) -> FindingKind:
+    return cast(FindingKind, text)
+
+
+def base_key(location: LogLocation, number: int) -> Key:
+    """The key of a base."""
+    return _directory(location).join(f"{number:06d}.jsonl")
+
+
+def _directory(location: LogLocation) -> Key:
+    if location.name is None:
+        return Key.internal("audit.bases")
+    return location.directory.join(f"{location.name}.bases")
+
+
+def numbers_of(location: LogLocation) -> list[int]:
+    """The numbers of the bases of a log, in their order."""
+    listing = location.store.run(tree_flows.list_all, _directory(location), recursive=False)
+    return sorted(int(found[1]) for entry in listing.entries if (found := _NAME.fullmatch(entry.key.name)))
+
+
+def bases_of(location: LogLocation, key: bytes | None = None) -> list[Base]:
+    """The bases of a log, in their order.
+
+    Raises:
+        ReadError: one could not be read.
+    """
+    found = []
+    for number in numbers_of(location):
+        try:
+            data = location.store.read(base_key(location, number)).data
+        except AgentMemoryFileNotFoundError:
+            continue  # a later base replaced it
+        found.append(Base(number, data, *_decoded(data, key)))
+    return found
+
+
+def create(location: LogLocation, base: Base) -> None:
+    """Store a base.
+
+    Raises:
+        FileAlreadyExistsError: another call stored a base with this number.
+    """
+    location.permit_write()
+    location.store.write(base_key(location, base.number), base.data, ABSENT)
+
+
+def now() -> float:
+    """The time of a new base, in POSIX seconds, as its record states it."""
+    return round(time.time(), 6)

@@ -1,0 +1,351 @@
+"""A log that is begun anew: pruned, closed or restarted, raced by writers and stopped at each call of the storage."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_memory import AgentMemoryService, OperationDenied
+from agent_memory.audit import LogLocation, Verdict, log_at, records, verify
+from agent_memory.audit import log as log_module
+from agent_memory.audit.anew import Renewal
+from agent_memory.audit.journal import Position
+from agent_memory.audit.verify import Proofs
+from agent_memory.plugins.audit import AuditPlugin
+from agent_memory.plugins.checkpoints import AuditCheckpoint, CheckpointFile, checkpoints_in
+from tests.support import sizes
+from tests.support.servers import S3Server
+
+FAR = 4e9
+"""A time after all records, in POSIX seconds."""
+Target = str | Path
+
+
+class Trial:
+    """A log with its checkpoints in ``heads.jsonl``."""
+
+    def __init__(self, target: Target, directory: Path, options: dict[str, object] | None = None) -> None:
+        self.target, self.heads, self.options = target, directory / "heads.jsonl", options or {}
+
+    def open(self, **options: Any) -> AuditPlugin:
+        where: Any = {"storage_options": self.options} if self.options else {}
+        return AuditPlugin(self.target, checkpoints=self.heads, required=True, checkpoint_every=1, **where, **options)
+
+    def write(self, number: int = 1, agent: str = "bob") -> None:
+        """Write records by a new writer."""
+        with self.open() as audit, AgentMemoryService("memory://anew", plugins=[audit], actor="ops") as service:
+            for _ in range(number):
+                service.append_to_memory_file(agent, "log.md", "x\n")
+
+    @property
+    def location(self) -> LogLocation:
+        return log_at(self.target, self.options or None)
+
+    def anchors(self) -> dict[tuple[str, int], set[str]]:
+        found: dict[tuple[str, int], set[str]] = {}
+        for each in checkpoints_in(self.heads.read_bytes() if self.heads.exists() else b""):
+            found.setdefault((each.writer, each.seq), set()).add(each.hash)
+        return found
+
+    def verdict(self, location: LogLocation | None = None, **options: Any) -> Verdict:
+        anchors = self.anchors()
+        return verify(location or self.location, anchors, **options)
+
+    def renewal(self, location: LogLocation | None = None, **options: Any) -> Renewal:
+        def receive(position: Position, identity: str) -> None:
+            heads(AuditCheckpoint(0.0, *position, identity))
+
+        heads = CheckpointFile(self.heads, required=True)
+        proofs = Proofs(self.anchors(), None, self.location.identity(), {}, salts=True)
+        return Renewal(location or self.location, proofs, "ops", receive, **options)
+
+    def appends(self, location: LogLocation | None = None) -> list[str]:
+        return [record["id"] for record in records(location or self.location) if record.get("operation") == "append"]
+
+
+@pytest.fixture
+def days(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """A function that sets the day in which writers write."""
+    day = ["2026-11-20"]
+    monkeypatch.setattr(log_module, "_day", lambda: day[0])
+    return lambda new: day.__setitem__(0, new)
+
+
+@pytest.fixture(params=["file", "root", "s3"])
+def trial(request: pytest.FixtureRequest, tmp_path: Path, ministack: S3Server) -> Trial:
+    if request.param == "s3":
+        return Trial(ministack.new_url(), tmp_path, ministack.options)
+    return Trial(tmp_path / "audit.jsonl" if request.param == "file" else f"file://{tmp_path}/root", tmp_path)
+
+
+def test_a_pruned_log_is_intact_since_then_and_its_writers_go_on(tmp_path: Path, days: Callable[[str], None]) -> None:
+    trial = Trial(f"file://{tmp_path}/root", tmp_path)
+    with trial.open() as audit, AgentMemoryService("memory://anew", plugins=[audit]) as service:
+        service.append_to_memory_file("bob", "log.md", "old\n")
+        then = time.time()
+        days("2026-11-21")
+        trial.write(3)
+        days("2026-11-22")
+        service.append_to_memory_file("bob", "log.md", "new\n")
+        kept = len(trial.appends())
+        base = trial.renewal().prune(then, "yearly")
+        assert base is not None
+        assert base.facts is not None
+        assert [part.name for part in base.facts.removed] == ["2026-11-20.jsonl"]
+        service.append_to_memory_file("bob", "log.md", "newer\n")
+    assert len(trial.appends()) == kept
+    verdict = trial.verdict()
+    assert (verdict.findings, verdict.since) == ((), base.facts.time)
+    shown = next(iter(records(trial.location)))
+    assert (shown["event"], shown["reason"], shown["actor"]) == ("pruned", "yearly", "ops")
+
+
+def test_nothing_is_pruned_if_each_part_has_a_later_record(trial: Trial) -> None:
+    trial.write(2)
+    assert trial.renewal().prune(1.0) is None
+    assert len(trial.appends()) == 2
+    assert trial.verdict().findings == ()
+
+
+def test_a_closed_log_is_in_the_archive_and_begins_anew(trial: Trial, tmp_path: Path) -> None:
+    trial.write(3)
+    trial.write(2, "eve")
+    archive = archived(trial, tmp_path / "archive")
+    before = trial.appends()
+    base = trial.renewal(archive=archive).close("moved")
+    assert base is not None
+    assert (trial.appends(), trial.appends(archive)) == ([], before)
+    trial.write(1)
+    assert (trial.verdict().findings, len(trial.appends())) == ((), 1)
+    in_archive = trial.verdict(archive, archived=True, salts=False)
+    assert (in_archive.findings, in_archive.since) == ((), None)
+
+
+def archived(trial: Trial, directory: Path) -> LogLocation:
+    """A location for an archive of the log: of the same kind as the log, in a directory."""
+    if isinstance(trial.target, Path):
+        return log_at(directory / trial.target.name)
+    return log_at(f"file://{directory}")
+
+
+def test_an_archive_is_no_proof_of_a_log_that_was_put_back(tmp_path: Path) -> None:
+    trial = Trial(tmp_path / "audit.jsonl", tmp_path)
+    trial.write(3)
+    archive = archived(trial, tmp_path / "archive")
+    trial.renewal(archive=archive).close()
+    trial.write(2)
+    verdict = trial.verdict(archive, salts=False)
+    assert not verdict.is_intact
+
+
+@pytest.mark.parametrize("name", ["audit.jsonl", "audit.jsonl.bases/000001.jsonl"])
+def test_a_change_in_an_archive_is_found(tmp_path: Path, name: str) -> None:
+    trial = Trial(tmp_path / "audit.jsonl", tmp_path)
+    trial.write(3)
+    trial.renewal(archive=archived(trial, tmp_path / "archive")).close("moved")
+    file = tmp_path / "archive" / name
+    file.write_bytes(file.read_bytes().replace(b'"actor":"ops"', b'"actor":"spo"', 1))
+    for anchors in (trial.anchors(), {}):
+        verdict = verify(archived(trial, tmp_path / "archive"), anchors, salts=False, archived=True)
+        assert not verdict.is_intact
+
+
+def test_an_archive_is_neither_the_log_itself_nor_another_log(trial: Trial, tmp_path: Path) -> None:
+    trial.write(3)
+    with pytest.raises(OperationDenied, match="place of the log itself"):
+        trial.renewal(archive=trial.location).close()
+    directory = tmp_path / "other"
+    other = Trial(directory / "audit.jsonl" if isinstance(trial.target, Path) else f"file://{directory}", directory)
+    directory.mkdir()
+    other.write(1)
+    with pytest.raises(OperationDenied, match="another audit log"):
+        trial.renewal(archive=other.location).close()
+    assert (trial.verdict().findings, len(trial.appends())) == ((), 3)
+
+
+def test_a_second_archive_in_one_place_loses_nothing_of_the_first(tmp_path: Path) -> None:
+    trial = Trial(tmp_path / "audit.jsonl", tmp_path)
+    for number in (1, 2):
+        trial.write(3)
+        if number == 1:
+            trial.renewal(archive=archived(trial, tmp_path / "archive")).close()
+    with pytest.raises(OperationDenied, match=r"another part 'audit\.jsonl'"):
+        trial.renewal(archive=archived(trial, tmp_path / "archive")).close()
+    assert len(trial.appends()) == len(trial.appends(archived(trial, tmp_path / "archive"))) == 3
+    assert trial.verdict().findings == ()
+
+
+class Stopped(BaseException):
+    """The process ends."""
+
+
+Call = Callable[[], object]
+
+
+def stopping(location: LogLocation, at: int, *, after: bool) -> LogLocation:
+    """A location whose store ends the process at a call, before or after the call has its effect."""
+    store, calls = location.store, iter(range(10_000))
+
+    def stops(verb: Callable[..., Any]) -> Callable[..., Any]:
+        def called(*args: Any, **kwargs: Any) -> Any:
+            number = next(calls)
+            if number == at and not after:
+                raise Stopped
+            found = verb(*args, **kwargs)
+            if number == at:
+                raise Stopped
+            return found
+
+        return called
+
+    for name in ("read", "stat", "write", "delete", "list", "run"):
+        setattr(store, name, stops(getattr(store, name)))
+    return location
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("kind", ["prune", "close", "restart"])
+def test_the_log_is_intact_wherever_a_call_is_stopped(trial: Trial, tmp_path: Path, kind: str, after: bool) -> None:
+    for at in range(0, 200, 20 if trial.options and not sizes.is_long else 1):
+        one = Trial(_at(trial, at), tmp_path / str(at), trial.options)
+        one.heads.parent.mkdir()
+        one.write(2)
+        one.write(2, "eve")
+        if kind == "restart":
+            one.write(1)
+            _lose(one.location)
+        before = one.appends()
+        renew = one.renewal(stopping(one.location, at, after=after), archive=None)
+        try:
+            _call(renew, kind)
+        except Stopped:
+            stopped = True
+        else:
+            stopped = False
+        seen = one.appends()
+        assert set(seen) <= set(before)
+        _require_intact(one, kind)
+        one.write(1, "zoe")
+        again = one.renewal()
+        if not (kind == "restart" and one.verdict().is_intact):
+            _call(again, kind)
+        _require_intact(one, kind, done=True)
+        one.write(1, "zoe")
+        assert one.verdict().is_intact, one.verdict()
+        if not stopped:
+            assert at > 3
+            return
+    raise AssertionError("the call never ended")
+
+
+def _at(trial: Trial, at: int) -> Target:
+    return (
+        trial.target.parent / str(at) / trial.target.name if isinstance(trial.target, Path) else f"{trial.target}/{at}"
+    )
+
+
+def _call(renewal: Renewal, kind: str) -> object:
+    calls: dict[str, Call] = {
+        "prune": lambda: renewal.prune(FAR),
+        "close": renewal.close,
+        "restart": lambda: renewal.restart("lost a part"),
+    }
+    return calls[kind]()
+
+
+def _require_intact(one: Trial, kind: str, *, done: bool = False) -> None:
+    verdict = one.verdict()
+    assert verdict.is_intact or (kind == "restart" and not done), verdict
+
+
+def _lose(location: LogLocation) -> None:
+    """Remove the last line of a log, behind its back."""
+    part = location.parts()[-1]
+    data = location.store.read(part).data
+    lines = data.splitlines(keepends=True)
+    location.store.delete(part)
+    if len(lines) > 1:
+        location.store.write(part, b"".join(lines[:-1]))
+
+
+def test_a_restart_needs_a_finding_and_names_it(trial: Trial) -> None:
+    trial.write(3)
+    with pytest.raises(OperationDenied, match="is intact"):
+        trial.renewal().restart("for no reason")
+    _lose(trial.location)
+    found = trial.verdict()
+    assert not found.is_intact
+    with pytest.raises(OperationDenied, match="findings"):
+        trial.renewal().prune(FAR)
+    trial.renewal().restart("a disk lost its end")
+    trial.write(2)
+    verdict = trial.verdict()
+    assert (verdict.findings, verdict.known) == ((), found.findings)
+    assert verdict.is_intact
+
+
+def test_a_change_after_a_restart_is_a_finding_again(tmp_path: Path) -> None:
+    trial = Trial(tmp_path / "audit.jsonl", tmp_path)
+    trial.write(3)
+    _lose(trial.location)
+    trial.renewal().restart("a disk lost its end")
+    trial.write(2)
+    lines = (tmp_path / "audit.jsonl").read_bytes().splitlines(keepends=True)
+    for number in range(len(lines)):
+        (tmp_path / "audit.jsonl").write_bytes(b"".join(lines[:number] + lines[number + 1 :]))
+        assert not trial.verdict().is_intact, number
+    (tmp_path / "audit.jsonl").write_bytes(b"".join(lines))
+    assert trial.verdict().is_intact
+
+
+def test_a_forged_base_is_found_by_the_checkpoints(tmp_path: Path) -> None:
+    trial = Trial(tmp_path / "audit.jsonl", tmp_path)
+    trial.write(3)
+    anchors = trial.anchors()
+    Renewal(trial.location, Proofs({}, None, None, {}, salts=True), "nobody").close("forged")
+    verdict = verify(trial.location, anchors)
+    assert [finding.kind for finding in verdict.findings if not finding.is_harmless] == ["base"]
+    base = tmp_path / "audit.jsonl.bases" / "000001.jsonl"
+    base.write_bytes(base.read_bytes().replace(b"forged", b"honest"))
+    assert not verify(trial.location, anchors).is_intact
+    assert not verify(trial.location).is_intact
+
+
+def test_writers_that_race_with_prunes_and_closes_lose_no_record(trial: Trial, tmp_path: Path) -> None:
+    writers, rounds = 3, 6
+    barrier, errors = threading.Barrier(writers + 1), list[BaseException]()
+
+    def write(number: int) -> None:
+        try:
+            with trial.open() as audit, AgentMemoryService(f"memory://race-{number}", plugins=[audit]) as service:
+                for _ in range(rounds):
+                    barrier.wait()
+                    for _ in range(3):
+                        service.append_to_memory_file("bob", f"{number}.md", "x\n")
+        except BaseException as error:  # noqa: BLE001 - the test reports it
+            errors.append(error)
+            barrier.abort()
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(writers)]
+    for thread in threads:
+        thread.start()
+    archives = []
+    for turn in range(rounds):
+        barrier.wait()
+        archives.append(archived(trial, tmp_path / f"archive-{turn}"))
+        renewal = trial.renewal(archive=archives[-1])
+        _call(renewal, "close" if turn % 2 else "prune")
+        assert trial.verdict().is_intact
+    for thread in threads:
+        thread.join()
+    assert not errors
+    found = [each for log in (*archives, trial.location) for each in trial.appends(log)]
+    assert (len(found), len(set(found))) == (writers * rounds * 3, writers * rounds * 3)
+    assert trial.verdict().is_intact
+    for archive in archives:
+        assert trial.verdict(archive, archived=True, salts=False).is_intact
