@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 from agent_memory.audit.bases import (
     Base,
@@ -30,6 +30,7 @@ from agent_memory.audit.bases import (
 from agent_memory.audit.journal import Position
 from agent_memory.audit.log import LogLocation
 from agent_memory.audit.merging import finish_merges
+from agent_memory.audit.states import FileStates
 from agent_memory.audit.verify import Examined, Proofs, ReadPart, examine, is_confirmed, is_vouched
 from agent_memory.backend import ABSENT, BlockingBackend
 from agent_memory.errors import (
@@ -151,7 +152,14 @@ class Renewal:
             verifier.ends(beyond=beyond),
             verifier.salts(),
             (*known, *(each for each in verdict.findings if beyond and not each.is_harmless)),
+            self._files(examined),
         )
+
+    def _files(self, examined: Examined) -> Sequence[Sequence[Any]]:
+        """The states of the files by the records in the parts."""
+        states = FileStates(self.location)
+        states.update({self.location.name_of(part.key): part.size for part in examined.parts})
+        return states.encoded()
 
     def _finish(self, base: Base) -> None:
         position = base.position

@@ -30,6 +30,7 @@ BaseKind: TypeAlias = Literal["pruned", "closed", "restarted"]
 KINDS: Final = ("pruned", "closed", "restarted")
 _NAME: Final = re.compile(r"(\d{6})\.jsonl")
 _IN_ONE_RECORD: Final = 200
+_TAIL: Final = 64 * 1024
 MOST_FINDINGS: Final = 1_000
 """The maximum number of findings that a base names; it counts the others."""
 
@@ -64,6 +65,7 @@ class BaseFacts(NamedTuple):
         ends: the ends of the chains in them.
         salts: the salts that the records in them name.
         known: the findings that it names.
+        files: the states of the files by the records in them, see `agent_memory.audit.states`.
     """
 
     kind: BaseKind
@@ -75,6 +77,7 @@ class BaseFacts(NamedTuple):
     ends: Sequence[End]
     salts: Sequence[SaltFact]
     known: Sequence[Finding] = ()
+    files: Sequence[Sequence[Any]] = ()
 
     @property
     def removed(self) -> Sequence[CutPart]:
@@ -112,6 +115,7 @@ def _records(facts: BaseFacts, identity: str) -> Iterator[tuple[str, Mapping[str
         "parts": facts.parts,
         "ends": facts.ends,
         "salts": facts.salts,
+        "files": facts.files,
         "findings": [(each.kind, *each.line, each.detail) for each in facts.known[:MOST_FINDINGS]],
     }
     for name, found in lists.items():
@@ -125,7 +129,7 @@ def _records(facts: BaseFacts, identity: str) -> Iterator[tuple[str, Mapping[str
 
 def _decoded(data: bytes, key: bytes | None) -> tuple[BaseFacts | None, Position]:
     """The facts of a base, None if a line of it is not as it was written, and the position of its last record."""
-    position, lists = Position("", 0, START), dict[str, list[Any]](parts=[], ends=[], salts=[], findings=[])
+    position, lists = Position("", 0, START), dict[str, list[Any]](parts=[], ends=[], salts=[], files=[], findings=[])
     facts: BaseFacts | None = None
     for line in data.splitlines():
         found = head(line, key)
@@ -154,6 +158,7 @@ def _facts(kind: BaseKind, fields: Mapping[str, Any], lists: Mapping[str, list[A
         [End(*each) for each in lists["ends"]],
         [SaltFact(*each) for each in lists["salts"]],
         [Finding(_kind(found), Line(part, number), detail) for found, part, number, detail in lists["findings"]],
+        lists["files"],
     )
 
 
@@ -192,6 +197,16 @@ def bases_of(location: LogLocation, key: bytes | None = None) -> list[Base]:
             continue  # a later base replaced it
         found.append(Base(number, data, *_decoded(data, key)))
     return found
+
+
+def last_record(location: LogLocation) -> bytes | None:
+    """The line of the last record of the newest base; None if the log has no base."""
+    for number in reversed(numbers_of(location)):
+        try:
+            return location.store.read(base_key(location, number), -_TAIL).data.splitlines()[-1]
+        except (AgentMemoryFileNotFoundError, IndexError):
+            continue
+    return None
 
 
 def create(location: LogLocation, base: Base) -> None:

@@ -10,13 +10,15 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from agent_memory.audit.bases import bases_of
+from agent_memory.audit.bases import last_record
 from agent_memory.audit.log import MERGED_MARK, LogLocation, log_at
 from agent_memory.audit.record import facts_of, head
 from agent_memory.audit.salts import Salts
 from agent_memory.core.versions.origin import MadeBy
 from agent_memory.core.versions.undo import RecordedAppend, RecordedAppends
 from agent_memory.errors import AgentMemoryFileNotFoundError, ConflictError
+from agent_memory.key import Key
+from agent_memory.reading.reader import Reader
 
 Record: TypeAlias = dict[str, Any]
 """The fields of a record, by name."""
@@ -76,7 +78,7 @@ def lines_of(location: LogLocation, *, newest_first: bool = False) -> Iterator[b
 
     The first line of a log that was begun anew is the last record of its base.
     """
-    base = [line for base in bases_of(location)[-1:] for line in base.data.splitlines()[-1:]]
+    base = [line for line in (last_record(location),) if line]
     found = _lines_from_end(location) if newest_first else _lines(location)
     try:
         yield from [] if newest_first else base
@@ -88,8 +90,13 @@ def lines_of(location: LogLocation, *, newest_first: bool = False) -> Iterator[b
 
 def _lines(location: LogLocation) -> Iterator[bytes]:
     for part, reader in location.readers():
-        for block in location.blocks(part, reader):
-            yield from block.splitlines()
+        yield from lines_of_part(location, part, reader)
+
+
+def lines_of_part(location: LogLocation, part: Key, reader: Reader, start: int = 0) -> Iterator[bytes]:
+    """Yield the lines of a part that begin at an offset or after it."""
+    for block in location.blocks(part, reader, start):
+        yield from block.splitlines()
 
 
 def _lines_from_end(location: LogLocation) -> Iterator[bytes]:

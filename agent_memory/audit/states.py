@@ -1,0 +1,286 @@
+"""`FileStates`: the state of each file by the records of an audit log.
+
+Records of one file are put in the order in which their operations ended. Two operations of different writers that
+overlap, or are less than `SKEW_SECONDS` apart, may have happened in either order: then both results are possible.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+from agent_memory.audit.bases import Base, bases_of
+from agent_memory.audit.log import LogLocation
+from agent_memory.audit.records import lines_of_part, parsed
+from agent_memory.hookspecs import READING
+from agent_memory.key import Key, is_at_or_below
+from agent_memory.reading.reader import Reader
+
+SKEW_SECONDS: Final = 2.0
+"""The difference between the clocks of writers that is allowed for, in seconds."""
+_LATE_SECONDS: Final = 60.0
+"""A record is written at most this long after records of later operations, in seconds."""
+_WHOLE: Final = frozenset({"write", "create", "edit", "restore"})
+_EVENTS: Final = (b'"event":"operation"', b'"event":"intent"')
+
+
+class When(NamedTuple):
+    """When an operation ran, in POSIX seconds, and the writer of its record."""
+
+    start: float
+    end: float
+    writer: str
+
+    def may_follow(self, other: When) -> bool:
+        """Whether this operation may have happened after another one whose record is in front of it in the order."""
+        return self.end + (0.0 if self.writer == other.writer else SKEW_SECONDS) > other.start
+
+
+class Whole(NamedTuple):
+    """A whole content that a file may have: its bytes and digest; no size if the file may not exist.
+
+    ``salt`` is the SHA-256 of the salt of the digest; None if the record does not tell.
+    """
+
+    when: When
+    size: int | None
+    digest: str | None = None
+    salt: str | None = None
+
+
+class Appended(NamedTuple):
+    """An append: the size of the file afterwards, and the digest of the appended bytes."""
+
+    when: When
+    size: int
+    given: int
+    digest: str | None
+    salt: str | None
+
+
+class FileState:
+    """What the records tell of one file.
+
+    Attributes:
+        wholes: the whole contents that it may have had last, in the order of the operations.
+        appends: the appends that may have followed.
+        doubt: why the records do not tell the content; "" if they do.
+    """
+
+    __slots__ = ("appends", "doubt", "wholes")
+
+    def __init__(self) -> None:
+        self.wholes: list[Whole] = []
+        self.appends: list[Appended] = []
+        self.doubt = ""
+
+    def set(self, whole: Whole) -> None:
+        """Take a whole content; earlier ones stay only if they may have been written later."""
+        self.wholes = [each for each in self.wholes if each.when.may_follow(whole.when)] + [whole]
+        self.appends = [each for each in self.appends if each.when.may_follow(whole.when)]
+        self.doubt = ""
+
+    def copied(self, when: When) -> FileState:
+        """The state of a copy, or of the file under a new name."""
+        state = FileState()
+        state.wholes = [each._replace(when=when) for each in self.wholes]
+        state.appends = [each._replace(when=when) for each in self.appends]
+        state.doubt = self.doubt or ("it changed while it was moved" if self.latest > when.start else "")
+        return state
+
+    @property
+    def latest(self) -> float:
+        """When the last operation on it ended, in POSIX seconds."""
+        ends = [each.when.end for each in self.wholes] + [each.when.end for each in self.appends]
+        return max(ends, default=0.0)
+
+    def encoded(self, *, is_interrupted: bool) -> Sequence[Any]:
+        """The state as a base stores it."""
+        doubt = self.doubt or ("an operation on it was interrupted" if is_interrupted else "")
+        return doubt, self.wholes, self.appends
+
+    @property
+    def exists(self) -> bool:
+        """Whether the file must exist."""
+        return (
+            not self.doubt and bool(self.appends or self.wholes) and all(each.size is not None for each in self.wholes)
+        )
+
+    @property
+    def may_exist(self) -> bool:
+        """Whether the file may exist."""
+        return bool(self.doubt or self.appends) or any(each.size is not None for each in self.wholes)
+
+
+class FileStates:
+    """The states of the files of all agents; `update` follows the log.
+
+    It needs some hundred bytes of memory for each file, and for each append since a file was written as a whole.
+
+    Attributes:
+        lost: how many records writers dropped because they could not write them.
+    """
+
+    def __init__(self, location: LogLocation) -> None:
+        self.lost = 0
+        self._location = location
+        self._files: defaultdict[str, dict[str, FileState]] = defaultdict(dict)
+        self._salts: dict[tuple[str, str], str] = {}
+        self._sole: dict[str | None, str] = {}
+        self._bases: list[int] = []
+        self._read: dict[str, int] = {}
+        self._waiting: list[tuple[float, str, int, dict[str, Any]]] = []
+        self._begun: dict[str, dict[str, Any]] = {}
+
+    def update(self, limits: Mapping[str, int] | None = None) -> None:
+        """Read the records that were written since the last call; with ``limits`` only so many bytes of these parts.
+
+        Raises:
+            ConflictError: the log was pruned or merged while it was read.
+        """
+        bases = bases_of(self._location)
+        parts = [
+            each for each in self._location.readers() if limits is None or self._location.name_of(each[0]) in limits
+        ]
+        names = [self._location.name_of(part) for part, _ in parts]
+        if [base.number for base in bases] != self._bases or not self._read.keys() <= set(names):
+            self._begin(bases)
+        newest = 0.0
+        for record in self._new_records(parts, limits or {}):
+            end = _ended(record)
+            heapq.heappush(self._waiting, (end, record["writer"], record["seq"], record))
+            newest = max(newest, end)
+            while self._waiting and self._waiting[0][0] < newest - _LATE_SECONDS:
+                self._take(heapq.heappop(self._waiting)[3])
+        for *_, record in sorted(self._waiting, key=lambda each: each[:3]):
+            self._take(record)
+        self._waiting.clear()
+
+    def _begin(self, bases: Sequence[Base]) -> None:
+        """Begin with the oldest record, because the log was begun anew or merged since the last call."""
+        self._bases = [base.number for base in bases]
+        self._files.clear()
+        self._salts.clear()
+        self._sole.clear()
+        self._read.clear()
+        self._begun.clear()
+        self.lost = 0
+        for facts in filter(None, (base.facts for base in bases)):
+            several = {salt.agent for salt in facts.salts if salt.is_forgotten}
+            self._sole = {salt.agent: salt.commitment for salt in facts.salts if salt.agent not in several}
+            self._files = _decoded(facts.files)
+
+    def agents(self) -> list[str]:
+        """The agents that the records name."""
+        return sorted(self._files)
+
+    def of(self, agent: str) -> dict[str, FileState]:
+        """The states of an agent's files, by path."""
+        return self._files.get(agent, {})
+
+    def is_interrupted(self, agent: str, path: str) -> bool:
+        """Whether an operation on a file was begun and has no recorded end."""
+        return any(
+            record.get("agent") == agent and is_at_or_below(path, name)
+            for record in self._begun.values()
+            for name in (record.get("path"), record.get("target"))
+            if name is not None
+        )
+
+    def encoded(self) -> list[Sequence[Any]]:
+        """The states of the files that may exist, as a base stores them."""
+        return [
+            (agent, path, *state.encoded(is_interrupted=self.is_interrupted(agent, path)))
+            for agent, files in self._files.items()
+            for path, state in files.items()
+            if state.may_exist
+        ]
+
+    def _new_records(self, parts: Iterable[tuple[Key, Reader]], limits: Mapping[str, int]) -> Iterator[dict[str, Any]]:
+        for part, reader in parts:
+            name = self._location.name_of(part)
+            if self._read.get(name) == reader.size or (name in self._read and not reader.size):
+                continue  # a batch never changes, and has no size before it is read
+            at = self._read.get(name, 0)
+            for line in lines_of_part(self._location, part, reader, at):
+                at += len(line) + 1
+                if at > limits.get(name, at) + 1:
+                    break
+                self.lost += b'"event":"lost"' in line
+                if any(event in line for event in _EVENTS) and (found := parsed(line)) and found.is_as_written:
+                    yield found.record
+            self._read[name] = reader.size
+
+    def _take(self, record: dict[str, Any]) -> None:
+        agent = record.get("agent")
+        if agent is None or record.get("operation") in READING:
+            return
+        if record["event"] == "intent":
+            self._begun[record["id"]] = record
+            return
+        self._begun.pop(record.get("id", ""), None)
+        if salt := record.get("commitment"):
+            self._salts[record["writer"], agent] = salt
+        if record.get("salt") == "destroyed":
+            self._salts = {each: salt for each, salt in self._salts.items() if each[1] != agent}
+            self._sole.pop(agent, None)
+        if record.get("outcome") == "unknown" or record.get("error") == "partial_operation":
+            self._doubt(record, "an operation on it has no known outcome")
+        elif record.get("outcome") == "ok" and not record.get("replayed"):
+            self._apply(record, agent)
+
+    def _apply(self, record: dict[str, Any], agent: str) -> None:
+        kind, path, size = record["operation"], record.get("path", ""), record.get("size")
+        when = When(datetime.fromisoformat(record["time"]).timestamp(), _ended(record), record["writer"])
+        files, salt = self._files[agent], self._salts.get((record["writer"], agent)) or self._sole.get(agent)
+        if kind in _WHOLE:
+            gone = kind == "edit" and size is None
+            whole = Whole(when, None if gone else size, record.get("digest"), salt)
+            files.setdefault(path, FileState()).set(whole)
+        elif kind == "append" and size is not None:
+            append = Appended(when, size, record.get("given", 0), record.get("digest"), salt)
+            files.setdefault(path, FileState()).appends.append(append)
+        elif kind in ("delete", "delete_tree", "forget"):
+            for name in _below(files, path):
+                files[name].set(Whole(when, None))
+        elif kind in ("rename", "copy"):
+            self._move(files, path, record.get("target", ""), when, removes=kind == "rename")
+        elif kind == "redact":
+            self._doubt(record, "its content was redacted")
+
+    @staticmethod
+    def _move(files: dict[str, FileState], path: str, target: str, when: When, *, removes: bool) -> None:
+        for name in _below(files, path):
+            if files[name].may_exist:
+                files[target + name[len(path) :]] = files[name].copied(when)
+            if removes:
+                files[name] = FileState()
+                files[name].set(Whole(when, None))
+
+    def _doubt(self, record: dict[str, Any], why: str) -> None:
+        files = self._files[record["agent"]]
+        for path in filter(None, (record.get("path"), record.get("target"))):
+            for name in {*_below(files, path), path}:
+                files.setdefault(name, FileState()).doubt = why
+
+
+def _below(files: Mapping[str, FileState], path: str) -> list[str]:
+    return [path] if path in files else [name for name in files if is_at_or_below(name, path)]
+
+
+def _ended(record: dict[str, Any]) -> float:
+    duration = record.get("duration", 0.0)
+    return datetime.fromisoformat(record["time"]).timestamp() + (duration if isinstance(duration, int | float) else 0.0)
+
+
+def _decoded(files: Iterable[Sequence[Any]]) -> defaultdict[str, dict[str, FileState]]:
+    found: defaultdict[str, dict[str, FileState]] = defaultdict(dict)
+    for agent, path, doubt, wholes, appends in files:
+        state = found[agent][path] = FileState()
+        state.doubt = doubt
+        state.wholes = [Whole(When(*when), *rest) for when, *rest in wholes]
+        state.appends = [Appended(When(*when), *rest) for when, *rest in appends]
+    return found
