@@ -15,17 +15,17 @@ weights: Callable[[Path], dict[str, int]] = _SCRIPT["weights"]
 
 # Raise this on purpose: the greatest number of each, and the reason for more in the commit.
 BOUNDS = {
-    "code lines": 30_100,
+    "code lines": 31_400,
     "names of AgentMemory": 32,
     "parameters of AgentMemory": 63,
     "names of the room versions": 22,
     "exports of agent_memory": 51,
     "exports of agent_memory.backend": 31,
     "hooks": 7,
-    "commands": 40,
-    "modules": 247,
-    "modules with one importer": 61,
-    "words of docs": 55_900,
+    "commands": 44,
+    "modules": 257,
+    "modules with one importer": 62,
+    "words of docs": 56_700,
 }
 
 PRODUCT = {

@@ -7,7 +7,7 @@ the log and the checkpoints, an attacker can forge a whole log. `agent_memory.pl
 from __future__ import annotations
 
 from agent_memory.audit.findings import Finding, Line, Verdict
-from agent_memory.audit.log import LogLocation, log_at
+from agent_memory.audit.location import LogLocation, log_at
 from agent_memory.audit.records import Record, records
 from agent_memory.audit.verify import verify
 

@@ -20,17 +20,15 @@ from agent_memory.audit.bases import (
     BaseFacts,
     BaseKind,
     CutPart,
-    base_key,
     bases_of,
     create,
     new_base,
     now,
-    numbers_of,
 )
 from agent_memory.audit.journal import Position
-from agent_memory.audit.log import LogLocation
+from agent_memory.audit.location import LogLocation
 from agent_memory.audit.merging import finish_merges
-from agent_memory.audit.states import FileStates
+from agent_memory.audit.states import LoggedFiles
 from agent_memory.audit.verify import Examined, Proofs, ReadPart, examine, is_confirmed, is_vouched
 from agent_memory.backend import ABSENT, BlockingBackend
 from agent_memory.errors import (
@@ -157,7 +155,7 @@ class Renewal:
 
     def _files(self, examined: Examined) -> Sequence[Sequence[Any]]:
         """The states of the files by the records in the parts."""
-        states = FileStates(self.location)
+        states = LoggedFiles(self.location)
         states.update({self.location.name_of(part.key): part.size for part in examined.parts})
         return states.encoded()
 
@@ -172,7 +170,7 @@ class Renewal:
         if base.facts and base.facts.removed:
             for number in range(base.number - 1, 0, -1):
                 try:
-                    self.location.store.delete(base_key(self.location, number))
+                    self.location.store.delete(self.location.base_key(number))
                 except AgentMemoryFileNotFoundError:
                     break
 
@@ -208,12 +206,12 @@ class Renewal:
         if archive.identity() not in (None, identity):
             raise OperationDenied("the archive has another audit log; choose another directory; nothing was removed")
         archive.permit_write()
-        archive.store.write(base_key(archive, base.number), base.data)
-        if base.number in numbers_of(self.location):
-            self.location.store.delete(base_key(self.location, base.number))
+        archive.store.write(archive.base_key(base.number), base.data)
+        if base.number in self.location.base_numbers():
+            self.location.store.delete(self.location.base_key(base.number))
             raise OperationDenied("the archive is the place of the log itself; choose another directory")
         for each in examined.bases:
-            archive.store.write(base_key(archive, each.number), each.data)
+            archive.store.write(archive.base_key(each.number), each.data)
         archive.store.write(archive.identity_key(), f"{identity}\n".encode("ascii"))
         for part in examined.parts:
             _copy_part(archive, part)

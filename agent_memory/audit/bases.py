@@ -8,7 +8,6 @@ one step. A checkpoint of its last record proves it, because each record contain
 from __future__ import annotations
 
 import hashlib
-import re
 import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,19 +17,15 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
 from agent_memory.audit.chains import End
 from agent_memory.audit.findings import Finding, FindingKind, Line
 from agent_memory.audit.journal import Position
-from agent_memory.audit.log import LogLocation
+from agent_memory.audit.location import LogLocation
 from agent_memory.audit.record import START, encode, facts_of, head
 from agent_memory.audit.salts import SaltFact
 from agent_memory.backend import ABSENT
-from agent_memory.core import tree_flows
 from agent_memory.errors import AgentMemoryFileNotFoundError
-from agent_memory.key import Key
 
 BaseKind: TypeAlias = Literal["pruned", "closed", "restarted"]
 KINDS: Final = ("pruned", "closed", "restarted")
-_NAME: Final = re.compile(r"(\d{6})\.jsonl")
 _IN_ONE_RECORD: Final = 200
-_TAIL: Final = 64 * 1024
 MOST_FINDINGS: Final = 1_000
 """The maximum number of findings that a base names; it counts the others."""
 
@@ -166,23 +161,6 @@ def _kind(text: str) -> FindingKind:
     return cast(FindingKind, text)
 
 
-def base_key(location: LogLocation, number: int) -> Key:
-    """The key of a base."""
-    return _directory(location).join(f"{number:06d}.jsonl")
-
-
-def _directory(location: LogLocation) -> Key:
-    if location.name is None:
-        return Key.internal("audit.bases")
-    return location.directory.join(f"{location.name}.bases")
-
-
-def numbers_of(location: LogLocation) -> list[int]:
-    """The numbers of the bases of a log, in their order."""
-    listing = location.store.run(tree_flows.list_all, _directory(location), recursive=False)
-    return sorted(int(found[1]) for entry in listing.entries if (found := _NAME.fullmatch(entry.key.name)))
-
-
 def bases_of(location: LogLocation, key: bytes | None = None) -> list[Base]:
     """The bases of a log, in their order.
 
@@ -190,23 +168,13 @@ def bases_of(location: LogLocation, key: bytes | None = None) -> list[Base]:
         ReadError: one could not be read.
     """
     found = []
-    for number in numbers_of(location):
+    for number in location.base_numbers():
         try:
-            data = location.store.read(base_key(location, number)).data
+            data = location.store.read(location.base_key(number)).data
         except AgentMemoryFileNotFoundError:
             continue  # a later base replaced it
         found.append(Base(number, data, *_decoded(data, key)))
     return found
-
-
-def last_record(location: LogLocation) -> bytes | None:
-    """The line of the last record of the newest base; None if the log has no base."""
-    for number in reversed(numbers_of(location)):
-        try:
-            return location.store.read(base_key(location, number), -_TAIL).data.splitlines()[-1]
-        except (AgentMemoryFileNotFoundError, IndexError):
-            continue
-    return None
 
 
 def create(location: LogLocation, base: Base) -> None:
@@ -216,7 +184,7 @@ def create(location: LogLocation, base: Base) -> None:
         FileAlreadyExistsError: another call stored a base with this number.
     """
     location.permit_write()
-    location.store.write(base_key(location, base.number), base.data, ABSENT)
+    location.store.write(location.base_key(base.number), base.data, ABSENT)
 
 
 def now() -> float:

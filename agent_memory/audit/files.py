@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
-from agent_memory.audit.log import LogLocation
+from agent_memory.audit.location import LogLocation
 from agent_memory.audit.salts import Salts
-from agent_memory.audit.states import SKEW_SECONDS, Appended, FileState, FileStates, When, Whole
+from agent_memory.audit.states import SKEW_SECONDS, LoggedAppend, LoggedFile, LoggedFiles, Ran, Whole
 from agent_memory.backend import Entry
 from agent_memory.core import tree_flows
 from agent_memory.core.blocking import BlockingStore
@@ -67,7 +67,7 @@ class FileVerifier:
     """
 
     def __init__(self, location: LogLocation, store: BlockingStore) -> None:
-        self.states = FileStates(location)
+        self.states = LoggedFiles(location)
         self._store = store
         self._salts = Salts(location)
         self._known: dict[str, tuple[str | None, Callable[[str], str] | None]] = {}
@@ -155,7 +155,7 @@ class FileVerifier:
             return FileFinding("unvouched", agent, path, "it was written while it was read")
 
     def judge(
-        self, agent: str, path: str, state: FileState, reader: Reader, busy: float | None = None
+        self, agent: str, path: str, state: LoggedFile, reader: Reader, busy: float | None = None
     ) -> FileFinding | None:
         """Compare a content with a state; None if it is as the records tell."""
         if state.doubt:
@@ -168,7 +168,7 @@ class FileVerifier:
             return FileFinding("unvouched", agent, path, unvouched[0])
         return FileFinding("changed", agent, path, judged[0])
 
-    def _follow(self, agent: str, whole: Whole, state: FileState, reader: Reader, busy: float | None) -> str:
+    def _follow(self, agent: str, whole: Whole, state: LoggedFile, reader: Reader, busy: float | None) -> str:
         """Follow a content and its appends: "" if the file has it, else the bytes without proof, or the difference."""
         size, at, unproved = reader.size, whole.size or 0, ""
         if size < at:
@@ -190,12 +190,12 @@ class FileVerifier:
             at = append.size
         return unproved if at == size else f"it has {size:,} bytes, the records say {at:,}"
 
-    def _appended(self, agent: str, append: Appended, reader: Reader, at: int) -> bool | None:
+    def _appended(self, agent: str, append: LoggedAppend, reader: Reader, at: int) -> bool | None:
         """Whether the bytes after ``at`` are those of an append, perhaps after a separator; None: unknown."""
         results = {self._proves(agent, append, _sha256(reader, start, append.size)) for start in (at, at + 1)}
         return True if True in results else None if None in results else False
 
-    def _proves(self, agent: str, recorded: Whole | Appended, sha256: str) -> bool | None:
+    def _proves(self, agent: str, recorded: Whole | LoggedAppend, sha256: str) -> bool | None:
         """Whether a digest is of a content; None if its salt is not the present one."""
         if recorded.digest is None or recorded.digest == _EMPTY:
             return (sha256 == _EMPTY) if recorded.digest else None
@@ -230,7 +230,7 @@ class FileVerifier:
         return [entry.key.name for entry in listing.entries if entry.is_directory and is_agent_id(entry.key.name)]
 
 
-_NOTHING: Final = Whole(When(0.0, 0.0, ""), 0, _EMPTY)
+_NOTHING: Final = Whole(Ran(0.0, 0.0, ""), 0, _EMPTY)
 
 
 def _content(whole: Whole) -> Whole:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
-from agent_memory.audit.log import LogLocation
+from agent_memory.audit.location import LogLocation
 from agent_memory.backend import ABSENT, BlockingBackend
 from agent_memory.errors import AgentMemoryFileNotFoundError, FileAlreadyExistsError
 from agent_memory.key import Key

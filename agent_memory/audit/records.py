@@ -10,8 +10,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from agent_memory.audit.bases import last_record
-from agent_memory.audit.log import MERGED_MARK, LogLocation, log_at
+from agent_memory.audit.location import MERGED_MARK, LogLocation, log_at
 from agent_memory.audit.record import facts_of, head
 from agent_memory.audit.salts import Salts
 from agent_memory.core.versions.origin import MadeBy
@@ -78,7 +77,7 @@ def lines_of(location: LogLocation, *, newest_first: bool = False) -> Iterator[b
 
     The first line of a log that was begun anew is the last record of its base.
     """
-    base = [line for line in (last_record(location),) if line]
+    base = [line for line in (location.base_record(),) if line]
     found = _lines_from_end(location) if newest_first else _lines(location)
     try:
         yield from [] if newest_first else base

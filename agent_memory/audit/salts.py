@@ -17,7 +17,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from agent_memory.audit.findings import Finding, Line
-from agent_memory.audit.log import LogLocation, NoNumberError
+from agent_memory.audit.location import LogLocation, NoNumberError
 from agent_memory.audit.record import facts_of
 from agent_memory.backend.helpers import Uncopied
 from agent_memory.core import tree_flows

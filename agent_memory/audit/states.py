@@ -1,4 +1,4 @@
-"""`FileStates`: the state of each file by the records of an audit log.
+"""`LoggedFiles`: the state of each file by the records of an audit log.
 
 Records of one file are put in the order in which their operations ended. Two operations of different writers that
 overlap, or are less than `SKEW_SECONDS` apart, may have happened in either order: then both results are possible.
@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from agent_memory.audit.bases import Base, bases_of
-from agent_memory.audit.log import LogLocation
+from agent_memory.audit.location import LogLocation
 from agent_memory.audit.records import lines_of_part, parsed
 from agent_memory.hookspecs import READING
 from agent_memory.key import Key, is_at_or_below
@@ -27,14 +27,14 @@ _WHOLE: Final = frozenset({"write", "create", "edit", "restore"})
 _EVENTS: Final = (b'"event":"operation"', b'"event":"intent"')
 
 
-class When(NamedTuple):
+class Ran(NamedTuple):
     """When an operation ran, in POSIX seconds, and the writer of its record."""
 
     start: float
     end: float
     writer: str
 
-    def may_follow(self, other: When) -> bool:
+    def may_follow(self, other: Ran) -> bool:
         """Whether this operation may have happened after another one whose record is in front of it in the order."""
         return self.end + (0.0 if self.writer == other.writer else SKEW_SECONDS) > other.start
 
@@ -45,23 +45,23 @@ class Whole(NamedTuple):
     ``salt`` is the SHA-256 of the salt of the digest; None if the record does not tell.
     """
 
-    when: When
+    when: Ran
     size: int | None
     digest: str | None = None
     salt: str | None = None
 
 
-class Appended(NamedTuple):
+class LoggedAppend(NamedTuple):
     """An append: the size of the file afterwards, and the digest of the appended bytes."""
 
-    when: When
+    when: Ran
     size: int
     given: int
     digest: str | None
     salt: str | None
 
 
-class FileState:
+class LoggedFile:
     """What the records tell of one file.
 
     Attributes:
@@ -74,7 +74,7 @@ class FileState:
 
     def __init__(self) -> None:
         self.wholes: list[Whole] = []
-        self.appends: list[Appended] = []
+        self.appends: list[LoggedAppend] = []
         self.doubt = ""
 
     def set(self, whole: Whole) -> None:
@@ -83,9 +83,9 @@ class FileState:
         self.appends = [each for each in self.appends if each.when.may_follow(whole.when)]
         self.doubt = ""
 
-    def copied(self, when: When) -> FileState:
+    def copied(self, when: Ran) -> LoggedFile:
         """The state of a copy, or of the file under a new name."""
-        state = FileState()
+        state = LoggedFile()
         state.wholes = [each._replace(when=when) for each in self.wholes]
         state.appends = [each._replace(when=when) for each in self.appends]
         state.doubt = self.doubt or ("it changed while it was moved" if self.latest > when.start else "")
@@ -115,7 +115,7 @@ class FileState:
         return bool(self.doubt or self.appends) or any(each.size is not None for each in self.wholes)
 
 
-class FileStates:
+class LoggedFiles:
     """The states of the files of all agents; `update` follows the log.
 
     It needs some hundred bytes of memory for each file, and for each append since a file was written as a whole.
@@ -127,7 +127,7 @@ class FileStates:
     def __init__(self, location: LogLocation) -> None:
         self.lost = 0
         self._location = location
-        self._files: defaultdict[str, dict[str, FileState]] = defaultdict(dict)
+        self._files: defaultdict[str, dict[str, LoggedFile]] = defaultdict(dict)
         self._salts: dict[tuple[str, str], str] = {}
         self._sole: dict[str | None, str] = {}
         self._bases: list[int] = []
@@ -177,7 +177,7 @@ class FileStates:
         """The agents that the records name."""
         return sorted(self._files)
 
-    def of(self, agent: str) -> dict[str, FileState]:
+    def of(self, agent: str) -> dict[str, LoggedFile]:
         """The states of an agent's files, by path."""
         return self._files.get(agent, {})
 
@@ -234,40 +234,38 @@ class FileStates:
 
     def _apply(self, record: dict[str, Any], agent: str) -> None:
         kind, path, size = record["operation"], record.get("path", ""), record.get("size")
-        when = When(datetime.fromisoformat(record["time"]).timestamp(), _ended(record), record["writer"])
+        when = Ran(datetime.fromisoformat(record["time"]).timestamp(), _ended(record), record["writer"])
         files, salt = self._files[agent], self._salts.get((record["writer"], agent)) or self._sole.get(agent)
         if kind in _WHOLE:
             gone = kind == "edit" and size is None
             whole = Whole(when, None if gone else size, record.get("digest"), salt)
-            files.setdefault(path, FileState()).set(whole)
+            files.setdefault(path, LoggedFile()).set(whole)
         elif kind == "append" and size is not None:
-            append = Appended(when, size, record.get("given", 0), record.get("digest"), salt)
-            files.setdefault(path, FileState()).appends.append(append)
+            append = LoggedAppend(when, size, record.get("given", 0), record.get("digest"), salt)
+            files.setdefault(path, LoggedFile()).appends.append(append)
         elif kind in ("delete", "delete_tree", "forget"):
             for name in _below(files, path):
                 files[name].set(Whole(when, None))
         elif kind in ("rename", "copy"):
             self._move(files, path, record.get("target", ""), when, removes=kind == "rename")
-        elif kind == "redact":
-            self._doubt(record, "its content was redacted")
 
     @staticmethod
-    def _move(files: dict[str, FileState], path: str, target: str, when: When, *, removes: bool) -> None:
+    def _move(files: dict[str, LoggedFile], path: str, target: str, when: Ran, *, removes: bool) -> None:
         for name in _below(files, path):
             if files[name].may_exist:
                 files[target + name[len(path) :]] = files[name].copied(when)
             if removes:
-                files[name] = FileState()
+                files[name] = LoggedFile()
                 files[name].set(Whole(when, None))
 
     def _doubt(self, record: dict[str, Any], why: str) -> None:
         files = self._files[record["agent"]]
         for path in filter(None, (record.get("path"), record.get("target"))):
             for name in {*_below(files, path), path}:
-                files.setdefault(name, FileState()).doubt = why
+                files.setdefault(name, LoggedFile()).doubt = why
 
 
-def _below(files: Mapping[str, FileState], path: str) -> list[str]:
+def _below(files: Mapping[str, LoggedFile], path: str) -> list[str]:
     return [path] if path in files else [name for name in files if is_at_or_below(name, path)]
 
 
@@ -276,11 +274,11 @@ def _ended(record: dict[str, Any]) -> float:
     return datetime.fromisoformat(record["time"]).timestamp() + (duration if isinstance(duration, int | float) else 0.0)
 
 
-def _decoded(files: Iterable[Sequence[Any]]) -> defaultdict[str, dict[str, FileState]]:
-    found: defaultdict[str, dict[str, FileState]] = defaultdict(dict)
+def _decoded(files: Iterable[Sequence[Any]]) -> defaultdict[str, dict[str, LoggedFile]]:
+    found: defaultdict[str, dict[str, LoggedFile]] = defaultdict(dict)
     for agent, path, doubt, wholes, appends in files:
-        state = found[agent][path] = FileState()
+        state = found[agent][path] = LoggedFile()
         state.doubt = doubt
-        state.wholes = [Whole(When(*when), *rest) for when, *rest in wholes]
-        state.appends = [Appended(When(*when), *rest) for when, *rest in appends]
+        state.wholes = [Whole(Ran(*when), *rest) for when, *rest in wholes]
+        state.appends = [LoggedAppend(Ran(*when), *rest) for when, *rest in appends]
     return found

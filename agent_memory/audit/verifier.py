@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeAlias
 
 from agent_memory.audit.chains import End, Numbered, RecordChain, Start, WriterChains
 from agent_memory.audit.findings import Finding, FindingKind, Line, Verdict
-from agent_memory.audit.log import MERGED_MARK
+from agent_memory.audit.location import MERGED_MARK
 from agent_memory.audit.record import START, Head, facts_of, head, torn_from
 from agent_memory.audit.salts import RecordedSalts, SaltFact
 from agent_memory.key.quoting import field

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from agent_memory.audit.bases import Base, BaseFacts, CutPart, bases_of, numbers_of
+from agent_memory.audit.bases import Base, BaseFacts, CutPart, bases_of
 from agent_memory.audit.findings import Finding, FindingKind, Line, Verdict
-from agent_memory.audit.log import LogLocation
+from agent_memory.audit.location import LogLocation
 from agent_memory.audit.salts import Salts
 from agent_memory.audit.verifier import Anchors, Verifier
 from agent_memory.errors import AgentMemoryError, AgentMemoryFileNotFoundError, ConflictError
@@ -98,7 +98,7 @@ def examine(location: LogLocation, proofs: Proofs, names: Collection[str] | None
         except (AgentMemoryFileNotFoundError, ConflictError) as error:
             failed = error
             continue
-        if numbers_of(location) == [base.number for base in bases]:
+        if location.base_numbers() == [base.number for base in bases]:
             return found
     raise failed or ConflictError("the audit log was begun anew again and again while it was read; verify it again")
 
@@ -124,7 +124,7 @@ def _examined(location: LogLocation, proofs: Proofs, bases: Sequence[Base], name
     )
 
 
-class Start(NamedTuple):
+class Beginning(NamedTuple):
     """Where a verification begins: the base in effect, the bases from it on, and the bytes of the parts to skip."""
 
     verifier: Verifier
@@ -133,7 +133,7 @@ class Start(NamedTuple):
     skipped: Mapping[str, CutPart]
 
 
-def _start(location: LogLocation, proofs: Proofs, bases: Sequence[Base], parts: Parts) -> Start:
+def _start(location: LogLocation, proofs: Proofs, bases: Sequence[Base], parts: Parts) -> Beginning:
     """Begin after the newest base that is in effect."""
     verifier = Verifier(proofs.anchors, proofs.key, proofs.identity, proofs.logs, is_archive=proofs.archived)
     archived: set[str] = set()
@@ -156,8 +156,8 @@ def _start(location: LogLocation, proofs: Proofs, bases: Sequence[Base], parts: 
         staying = [cut for cut in facts.parts if cut.stays]
         if staying:
             _report_changed(verifier, staying, there, parts, location)
-        return Start(verifier, facts, bases[at:], there)
-    return Start(verifier, None, bases, {})
+        return Beginning(verifier, facts, bases[at:], there)
+    return Beginning(verifier, None, bases, {})
 
 
 def _is_there(location: LogLocation, parts: Parts, cut: CutPart) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from agent_memory.audit.log import DIRECTORY
+from agent_memory.audit.location import DIRECTORY
 from agent_memory.backend import AnyBackend, Page
 from agent_memory.backend.helpers import STORE_RECORD
 from agent_memory.core import tree_flows

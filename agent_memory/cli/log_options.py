@@ -62,6 +62,6 @@ def existing_log(settings: Settings, target: str | None) -> Iterator[LogLocation
     with closing(location.store):
         if target is None:
             require_store(location.store.backend, settings.url)
-        if not location.parts():
+        if not (location.parts() or location.base_numbers()):
             raise click.ClickException(_NO_LOG if target is None else "there is no audit log")
         yield location

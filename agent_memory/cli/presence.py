@@ -10,7 +10,7 @@ from urllib.parse import unquote_to_bytes, urlsplit
 
 import click
 
-from agent_memory.audit.log import DIRECTORY
+from agent_memory.audit.location import DIRECTORY
 from agent_memory.backend import AnyBackend
 from agent_memory.backend.helpers import STORE_RECORD
 from agent_memory.cli.inspection import first_page

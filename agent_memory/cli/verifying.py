@@ -20,9 +20,10 @@ from agent_memory.audit.journal import Position
 from agent_memory.audit.merging import merge
 from agent_memory.audit.verify import Proofs
 from agent_memory.cli.arguments import Moment
+from agent_memory.cli.comparing import compare
 from agent_memory.cli.log_options import checkpoints_option, existing_log, key_option, log_option, read_checkpoints
 from agent_memory.cli.output import Exit, counted, printable, show_json
-from agent_memory.cli.settings import Command, Settings, pass_settings, usage_errors
+from agent_memory.cli.settings import Command, Settings, login_name, pass_settings, usage_errors
 from agent_memory.core.blocking import BlockingStore
 from agent_memory.core.store_record import KnownStore
 from agent_memory.key import Key
@@ -37,6 +38,8 @@ from agent_memory.registry import open_backend
 @key_option
 @click.option("--no-salts", is_flag=True, help="Expect no salts: the log is a copy without them.")
 @click.option("--archived", is_flag=True, help="The log is an archive: the checkpoints may name later records.")
+@click.option("--files", "with_files", is_flag=True, help="Hold the files of the store against the log too.")
+@click.option("--after", metavar="AGENT/PATH", help="With --files: go on after this file.")
 @pass_settings
 def verify_(
     settings: Settings,
@@ -45,6 +48,8 @@ def verify_(
     key_file: Path | None,
     no_salts: bool,
     archived: bool,
+    with_files: bool,
+    after: str | None,
 ) -> None:
     """Find changes that were made to an audit log after it was written.
 
@@ -54,16 +59,24 @@ def verify_(
     "torn". Branches, which processes make that were restored from one image of a process, are counted.
 
     A log that was begun anew is verified since then. Findings that were known then are printed as "known".
+
+    With --files, each file is compared with its last records, for all agents or for --agent. Files that were changed,
+    removed or added without a record are "changed", "missing" or "unknown", and the command exits with 1. A file is
+    "unvouched" if the records tell too little of it.
     """
+    if after and not with_files:
+        raise click.UsageError("--after goes with --files")
     for again in (True, False):
         proofs = _proofs(checkpoints, key_file, salts=not no_salts, archived=archived)
         with existing_log(settings, target) as location, usage_errors():
             verdict = verify(location, **proofs)
-        if not (again and any(finding.kind == "base" for finding in verdict.findings)):
+            compared = compare(settings, location, after) if with_files and not (again and _has_base(verdict)) else None
+        if not (again and _has_base(verdict)):
             break  # else the log may have been begun anew after the checkpoints were read
     if settings.json:
         findings = [asdict(finding) for finding in verdict.findings]
-        show_json({**asdict(verdict), "findings": findings, "intact": verdict.is_intact})
+        files = {"files": compared.document()} if compared else {}
+        show_json({**asdict(verdict), "findings": findings, "intact": verdict.is_intact, **files})
     else:
         for known in verdict.known:
             click.echo(printable(f"known: {known}"))
@@ -74,8 +87,15 @@ def verify_(
         branches = f" with {counted(verdict.branches, 'branch', 'branches')}" if verdict.branches else ""
         whose = f"{counted(verdict.records, 'record')} of {counted(verdict.writers, 'writer')}{branches}"
         click.echo(f"{whose}{_since(verdict)}: {kinds}")
-    if not verdict.is_intact:
+        for line in compared.lines() if compared else ():
+            click.echo(printable(line))
+    if not verdict.is_intact or (compared and not compared.is_intact):
         raise click.exceptions.Exit(Exit.FAILED)
+
+
+def _has_base(verdict: Verdict) -> bool:
+    """Whether no checkpoint proves the base of the log."""
+    return any(finding.kind == "base" for finding in verdict.findings)
 
 
 def _lines(findings: Sequence[Finding], *, anchored: bool) -> Iterator[str]:
@@ -168,7 +188,7 @@ def close(
 ) -> None:
     """Remove all of an audit log that is intact, and let it begin anew, as audit prune does.
 
-    An archive is verified with --log and --archived: audit verify --archived --no-salts --log DIR.
+    An archive is verified by its URL, such as file:///archive/2026: audit verify --archived --no-salts --log URL.
     """
     with _renewal(settings, target, archive, checkpoints, key_file) as renewal:
         _say(settings, renewal.close(reason))
@@ -222,7 +242,7 @@ def _renewal(
         proofs = Proofs(**{**given, "identity": given["identity"] or location.identity()})
         store = None if archive is None else _archive(archive, location)
         try:
-            yield Renewal(location, proofs, settings.actor, _sender(receiver), store)
+            yield Renewal(location, proofs, settings.actor or login_name(), _sender(receiver), store)
         finally:
             for each in (receiver, store and store.store):
                 if each:

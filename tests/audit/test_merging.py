@@ -11,7 +11,7 @@ import pytest
 
 from agent_memory.audit import merging as merging_module
 from agent_memory.audit import records
-from agent_memory.audit.log import LogLocation
+from agent_memory.audit.location import LogLocation
 from agent_memory.audit.merging import MergeResult, merge
 from agent_memory.audit.records import lines_of
 from tests.audit.test_anew import FAR, Stopped, Trial, stopping

@@ -10,6 +10,7 @@ import pytest
 from agent_memory import AgentMemoryService
 from agent_memory.audit import LogLocation, log_at, verify
 from agent_memory.audit import log as log_module
+from agent_memory.audit.location import LogPosition
 from agent_memory.key import Key
 from agent_memory.plugins.audit import AuditPlugin
 from tests.support.servers import S3Server
@@ -106,7 +107,7 @@ def test_batches_written_during_the_listing_are_not_missed(
     listed = LogLocation._listed
     hidden = [1]
 
-    def listed_behind_the_back(self: LogLocation) -> dict[Key, log_module.LogPosition]:
+    def listed_behind_the_back(self: LogLocation) -> dict[Key, LogPosition]:
         found = listed(self)
         if hidden:
             del found[sorted(found, key=str)[hidden.pop()]]

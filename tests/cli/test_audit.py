@@ -265,3 +265,68 @@ def test_the_last_records_of_several_segments_are_in_the_order_of_the_log(run: R
     shown = rows(run("audit", "show", "--log", str(target)))
     assert len(shown) == 40
     assert rows(run("audit", "show", "--log", str(target), "-n", "30")) == shown[-30:]
+
+
+def changed(tmp_path: Path, run: Run) -> Path:
+    """The only part of the log of a store in which one command wrote a file."""
+    assert run("--url", "store", "--agent", "bob", "write", "a.md", "one").exit_code == 0
+    [part] = (tmp_path / "store/.agent-memory/audit").glob("*.jsonl")
+    return part
+
+
+def test_a_closed_log_is_shown_since_then_and_its_archive_verifies(run: Run, tmp_path: Path) -> None:
+    changed(tmp_path, run)
+    result = run("--url", "store", "audit", "close", "--archive", "archive", "--reason", "moved")
+    assert (result.exit_code, result.stdout) == (0, "closed: the log begins anew after 2 records; 1 part removed\n")
+    assert run("--url", "store", "audit", "show").stdout.endswith("closed  -  -  reason moved\n")
+    result = run("--url", "store", "audit", "verify")
+    assert (result.exit_code, " since " in result.stdout) == (0, True)
+    archive = f"file://{tmp_path}/archive"
+    assert run("audit", "verify", "--archived", "--no-salts", "--log", archive).exit_code == 0
+    result = run("--url", "store", "audit", "prune", "--before", "2000-01-01")
+    assert result.stdout == "nothing to remove: no part of the log has only records from before that time\n"
+    assert run("--url", "store", "audit", "merge").stdout == "nothing to merge\n"
+
+
+def test_a_log_with_findings_is_only_restarted_and_with_a_reason(run: Run, tmp_path: Path) -> None:
+    part = changed(tmp_path, run)
+    assert "is intact" in run("--url", "store", "audit", "restart", "--reason", "none").stderr
+    part.write_text(part.read_text().replace("bob", "eve"))
+    for command in (("close",), ("prune", "--before", "2100-01-01")):
+        result = run("--url", "store", "audit", *command)
+        assert (result.exit_code, "nothing was removed" in result.stderr) == (5, True)
+    assert run("--url", "store", "audit", "restart", "--reason", " ").exit_code == 2
+    assert run("--url", "store", "audit", "restart", "--reason", "a test").exit_code == 0
+    result = run("--url", "store", "audit", "verify")
+    assert (result.exit_code, result.stdout.splitlines()[0].startswith("known: ")) == (0, True)
+    part.write_text(part.read_text().replace("eve", "zoe"))
+    assert run("--url", "store", "audit", "verify").exit_code == 1
+
+
+def test_the_checkpoint_of_a_base_goes_to_the_named_file(run: Run, tmp_path: Path) -> None:
+    with (
+        AuditPlugin(f"file://{tmp_path}/store", checkpoints=tmp_path / "heads.jsonl") as audit,
+        AgentMemoryService(tmp_path / "store", plugins=[audit]) as service,
+    ):
+        service.write_memory_file("bob", "a.md", "one")
+    assert run("--url", "store", "audit", "close", "--checkpoints", "heads.jsonl").exit_code == 0
+    result = run("--url", "store", "audit", "verify", "--checkpoints", "heads.jsonl")
+    assert (result.exit_code, result.stdout.endswith(": nothing found\n")) == (0, True)
+
+
+def test_files_are_compared_with_the_log(run: Run, tmp_path: Path) -> None:
+    changed(tmp_path, run)
+    result = run("--url", "store", "audit", "verify", "--files")
+    assert (result.exit_code, result.stdout.splitlines()[-1]) == (0, "1 file compared: all as the records tell")
+    (tmp_path / "store/agent_memory/bob/a.md").write_text("two")
+    result = run("--url", "store", "audit", "verify", "--files")
+    assert result.exit_code == 1
+    assert result.stdout.splitlines()[-2:] == [
+        "bob/a.md: changed: its first 3 bytes are not those of the record",
+        "1 file compared: 1 changed",
+    ]
+    document = json.loads(run("--json", "--url", "store", "audit", "verify", "--files").stdout)
+    assert (document["intact"], document["files"]["intact"]) == (True, False)
+    result = run("--url", "store", "audit", "verify", "--files", "--after", "bob/a.md")
+    assert (result.exit_code, result.stdout.splitlines()[-1]) == (0, "0 files compared: all as the records tell")
+    assert run("--url", "store", "audit", "verify", "--after", "bob/a.md").exit_code == 2
