@@ -7,15 +7,14 @@ import importlib.util
 import json
 import os
 import re
-import secrets
 import shlex
 import sys
 import sysconfig
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
 import click
@@ -23,8 +22,8 @@ import click
 from agent_memory.backend import AnyBackend
 from agent_memory.backend._deadline import default_seconds
 from agent_memory.cli.arguments import memory_path
-from agent_memory.cli.files import given_text
 from agent_memory.cli.inspection import first_page
+from agent_memory.cli.mcp_http import HttpOptions, http_options, tell
 from agent_memory.cli.output import Exit, note, printable, show_json
 from agent_memory.cli.presence import local_root, require_store
 from agent_memory.cli.settings import (
@@ -40,14 +39,9 @@ from agent_memory.cli.settings import (
 )
 from agent_memory.errors import BackendNotAvailableError, UnsupportedOperationError, install_hint
 from agent_memory.key import Key
+from agent_memory.memory import AsyncAgentMemory
 from agent_memory.plugins.configuration import PLUGINS_VARIABLE
-from agent_memory.reading.lines import MARK
 from agent_memory.service import AsyncAgentMemoryService
-
-if TYPE_CHECKING:
-    from mcp.server import MCPServer
-
-    Serve = Callable[[MCPServer[Any]], Coroutine[Any, Any, None]]
 
 F = TypeVar("F", bound=Callable[..., Any])
 _SECONDS_TO_REACH: Final = 7.0
@@ -80,40 +74,36 @@ def _served_options(command: F) -> F:
 
 
 @click.command(cls=Command)
-@click.option("--http", is_flag=True, help="Serve streamable HTTP on this host instead of stdin and stdout.")
-@click.option("--host", type=click.Choice(["127.0.0.1", "::1"]), help="Address to listen on.  [default: 127.0.0.1]")
-@click.option("--port", type=click.IntRange(0, 65535), metavar="N", help="Port; 0 is any free port.  [default: 0]")
-@click.option("--token-env", metavar="NAME", help="The environment variable that holds the token.")
-@click.option("--token-file", metavar="FILE", help="The file of this host that holds the token.")
+@click.option("--http", is_flag=True, help="Serve streamable HTTP instead of stdin and stdout.")
+@http_options
 @_served_options
 @pass_settings
 def mcp(
     settings: Settings,
+    /,
     http: bool,
-    host: str | None,
-    port: int | None,
-    token_env: str | None,
-    token_file: str | None,
     directory: str,
     read_only: bool,
     history: bool,
     no_conversation: bool,
     versions: bool,
+    **given: Any,
 ) -> None:
     """Serve the memory of --agent to MCP clients.
 
-    Serves over stdin and stdout until stdin ends. With --http it serves until interrupted, at the URL printed on
-    stderr, and clients must send the token. Without --token-env and --token-file a token is generated and printed too.
+    Serves over stdin and stdout until stdin ends. With --http it serves until a signal ends it, at the URL printed on
+    stderr, and clients must send the token. Without --token-env, --token-file and --oauth-issuer a token is generated
+    and printed too; then only this host can connect.
     """
-    if not http and (host, port, token_env, token_file) != (None, None, None, None):
-        raise click.UsageError("--host, --port, --token-env and --token-file go with --http")
-    served = f"{directory or 'all files'}{' (read-only)' if read_only else ''}"
-    if http:
-        serve = _over_http(settings, served, host or "127.0.0.1", port or 0, _token(token_env, token_file))
-    else:
-        serve = _over_stdio()
-    from agent_memory.mcp_server import mcp_server
+    over_http = HttpOptions(**given)
+    if not http:
+        over_http.require_none()
+        _require_streams()
+    from agent_memory.mcp_server import mcp_server, serve_stdio
 
+    oauth = over_http.oauth(settings) if http else None
+    owner = "each user's agent" if over_http.agent_from_claim else f"agent {settings.agent!r}"
+    served = f"{directory or 'all files'}{' (read-only)' if read_only else ''} of {owner}"
     server = partial(mcp_server, history=history, conversation=not no_conversation, versions=versions)
     options = settings.storage_options()
     with (
@@ -121,19 +111,26 @@ def mcp(
         open_store(settings.url, options, settings) as store,
     ):
         service = AsyncAgentMemoryService(store.backend, plugins=plugins, actor=settings.actor)
-        memory = service.agent(settings.agent)
-        memory = memory.subtree(directory) if directory else memory
-        memory = memory.read_only() if read_only else memory
+
+        def of_agent(agent: str) -> AsyncAgentMemory:
+            memory = service.agent(agent)
+            memory = memory.subtree(directory) if directory else memory
+            return memory.read_only() if read_only else memory
+
+        memory = of_agent(settings.agent)
+        probe = store.service.agent(settings.agent).as_async()  # without plugins: a probe leaves no record
+        serve = over_http.serve(settings, served, oauth, probe) if http else serve_stdio
         _reach(store.backend, settings.agent, directory)
         if read_only:
-            require_store(store.backend, settings.url, settings.agent)
+            require_store(store.backend, settings.url, None if over_http.agent_from_claim else settings.agent)
         if not http:
             how = "on stdin and stdout; 'agent-memory connect' configures clients to start this command."
-            _tell(settings, served, how)
+            tell(settings, served, how)
+        tree = over_http.memory_of(oauth, memory, of_agent) if oauth else memory
 
         async def until_ended() -> None:
             async with service:  # what a signal ends is recorded before the log is closed
-                await serve(server(memory, actor=settings.actor))
+                await serve(server(tree, actor=settings.actor))
 
         try:
             with usage_errors():
@@ -142,37 +139,9 @@ def mcp(
             raise click.exceptions.Exit(Exit.INTERRUPTED) from None
 
 
-def _over_stdio() -> Serve:
-    from agent_memory.mcp_server import serve_stdio
-
+def _require_streams() -> None:
     if sys.stdin is None or sys.stdout is None:
         raise click.UsageError("stdin and stdout are the connection to the client, and one of them is closed")
-    return serve_stdio
-
-
-def _over_http(settings: Settings, served: str, host: str, port: int, given: str | None) -> Serve:
-    from agent_memory.mcp_server import serve_http
-
-    token = secrets.token_urlsafe() if given is None else given
-
-    def announce(url: str) -> None:
-        _tell(settings, served, "over HTTP.")
-        facts = {"url": url} if given is not None else {"url": url, "token": token}
-        text = json.dumps(facts) if settings.json else "\n".join(f"{name}: {fact}" for name, fact in facts.items())
-        click.echo(text, err=True)
-
-    return lambda server: serve_http(server, token=token, host=host, port=port, listening=announce)
-
-
-def _token(variable: str | None, file: str | None) -> str | None:
-    """The token from a variable or a file; never from an argument, because every user of the host could read it."""
-    if variable is not None and file is not None:
-        raise click.UsageError("--token-env and --token-file exclude each other")
-    if file is not None:
-        return given_text(None, file).removeprefix(MARK.decode()).strip()
-    if variable is not None and not os.environ.get(variable):
-        raise click.UsageError(f"the environment variable {variable!r} holds no token")
-    return variable and os.environ[variable]
 
 
 def _reach(backend: AnyBackend, agent: str, directory: str) -> None:
@@ -184,13 +153,6 @@ def _reach(backend: AnyBackend, agent: str, directory: str) -> None:
     tree = Key.agent(agent)
     with default_seconds(_SECONDS_TO_REACH):
         first_page(backend, tree.join_prefix(directory) if directory else tree)
-
-
-def _tell(settings: Settings, served: str, how: str) -> None:
-    """Say what is served, to a person at a terminal; the stderr of a server is otherwise the log of its client."""
-    if not settings.json and sys.stderr is not None and sys.stderr.isatty():
-        text = f"Serving {served} of agent {settings.agent!r} in {settings.url!r}, and waiting for a client {how}"
-        click.echo(printable(text), err=True)
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,12 @@
-"""Serves many clients over streamable HTTP, on this host only, and only with the token."""
+"""Serves many clients over streamable HTTP, each with the token or with an access token of an OAuth issuer."""
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import re
-import signal
 import socket
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from types import FrameType
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import uvicorn
@@ -18,12 +15,14 @@ from mcp.server.transport_security import TransportSecuritySettings
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from agent_memory.mcp_server._addresses import PATH, accepted_names, endpoint, local_name, require_address
 from agent_memory.mcp_server._disconnects import CancelledByDisconnect
+from agent_memory.mcp_server._ending import GracefulServer, ended_by_hangup
+from agent_memory.mcp_server._health import Readiness, WithProbes
+from agent_memory.mcp_server._oauth import BehindOAuth, OAuth, TokenReader
 
-LOOPBACK: Final = ("127.0.0.1", "::1")
-"""The addresses that `serve_http` can listen on; they cannot be reached from another host."""
 _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]{16,}=*")
-_SECONDS_TO_ANSWER: Final = 60
+SECONDS_TO_ANSWER: Final = 60
 """The seconds that calls in progress may take when the server ends; as the timeout of an operation."""
 MAX_SESSIONS: Final = 1000
 """The most open sessions; a request that opens one more is answered with 503. Idle sessions end after 30 minutes."""
@@ -34,100 +33,105 @@ MAX_CONNECTIONS: Final = 200
 async def serve_http(
     server: MCPServer[Any],
     *,
-    token: str,
+    token: str | None = None,
+    oauth: OAuth | None = None,
     host: str = "127.0.0.1",
     port: int = 0,
+    public_url: str | None = None,
+    ready: Callable[[], Awaitable[object]] | None = None,
+    graceful_timeout: int = SECONDS_TO_ANSWER,
     listening: Callable[[str], None] | None = None,
 ) -> None:
     """Serve streamable HTTP at ``/mcp`` until the process receives a signal to end; calls in progress are answered.
 
-    A request without ``Authorization: Bearer <token>`` is answered with 401 and nothing else. The ``Host`` and
-    ``Origin`` of a request must be this address or ``localhost``, so that no web page can use another name for it.
+    A request needs ``Authorization: Bearer`` with the token, or with an access token that the issuer signed for this
+    server; others are answered with 401. The ``Host`` and ``Origin`` of a request must be this address, ``localhost``
+    or the public URL, so that no web page can use another name for it. ``/healthz`` and ``/readyz`` need nothing.
+
+    SIGTERM ends this function; SIGINT, SIGHUP and a second signal, which ends the server at once, are raised again.
 
     Args:
         server: the server to run.
-        token: 16 or more characters of ``A-Za-z0-9._~+/-``.
-        host: one of `LOOPBACK`.
+        token: 16 or more characters of ``A-Za-z0-9._~+/-``. Give it or ``oauth``.
+        oauth: the issuer of access tokens; their audience is the public URL, unless it has its own.
+        host: the IP address to listen on.
         port: the port; 0 selects a free one.
-        listening: called with the URL once clients can connect.
+        public_url: the URL that clients connect to; without a path, ``/mcp`` is added. Required for a ``host`` that
+            other hosts can reach.
+        ready: asks the storage; ``/readyz`` is 503 if this raises, or takes more than 2 seconds.
+        graceful_timeout: the seconds that calls in progress may take after the first signal.
+        listening: called with the URL on this host once clients can connect.
 
     Raises:
-        ValueError: ``host`` is not allowed, or ``token`` is invalid.
+        ValueError: an argument is invalid.
         OSError: the port is taken.
     """
-    if host not in LOOPBACK:
-        raise ValueError(f"the host must be {' or '.join(LOOPBACK)}, not {host!r}; other hosts cannot connect")
-    if not _TOKEN.fullmatch(token):
+    if (token is None) == (oauth is None):
+        raise ValueError("a server over HTTP needs a token or an OAuth issuer, and not both")
+    if token is not None and not _TOKEN.fullmatch(token):
         raise ValueError("the token must be 16 or more characters of A-Z a-z 0-9 . _ ~ + / -")
+    if graceful_timeout < 1:
+        raise ValueError(f"the graceful timeout must be 1 second or more, not {graceful_timeout}")
+    require_address(host, public_url)
+    public = None if public_url is None else endpoint(public_url)
     with _listener(host, port) as listener:
-        port = listener.getsockname()[1]
-        names = [f"[{host}]:{port}" if ":" in host else f"{host}:{port}", f"localhost:{port}"]
-        security = TransportSecuritySettings(allowed_hosts=names, allowed_origins=[f"http://{name}" for name in names])
-        inner = server.streamable_http_app(
-            json_response=True,  # a stream of events would end with the server, before the answer of its call
-            transport_security=security,
-            max_sessions=MAX_SESSIONS,
+        local = local_name(host, listener.getsockname()[1])
+        url = f"http://{local}{PATH}"
+        reader = TokenReader(oauth, public or url) if oauth else None
+        inner = _application(server, accepted_names(local, public or url), reader)
+        needed = [*([ready] if ready else []), *([reader.keys.require] if reader else [])]
+        readiness = Readiness(needed)
+        uvicorn_server = _server(
+            BehindOAuth(inner, reader) if reader else _WithToken(inner, token or ""), readiness, graceful_timeout
         )
-        config = uvicorn.Config(
-            _WithToken(CancelledByDisconnect(inner), token),
+        if listening:
+            listening(url)
+        asking = asyncio.create_task(readiness.is_ready())  # logs at the start what the server lacks
+        with ended_by_hangup(uvicorn_server):
+            await uvicorn_server.serve(sockets=[listener])
+        asking.cancel()
+    uvicorn_server.raise_again()
+
+
+def _application(
+    server: MCPServer[Any], names: TransportSecuritySettings, reader: TokenReader | None
+) -> CancelledByDisconnect:
+    lowlevel = server._lowlevel_server  # the method of MCPServer takes no authorization; that is set when it is made
+    app = lowlevel.streamable_http_app(
+        streamable_http_path=PATH,
+        json_response=True,  # a stream of events would end with the server, before the answer of its call
+        transport_security=names,
+        max_sessions=MAX_SESSIONS,
+        auth=reader.settings() if reader else None,
+        token_verifier=reader,
+        custom_starlette_routes=server._custom_starlette_routes,
+    )
+    app.router.redirect_slashes = False  # a redirect would repeat the Host of the request
+    return CancelledByDisconnect(app)
+
+
+def _server(app: ASGIApp, readiness: Readiness, graceful_timeout: int) -> GracefulServer:
+    async def is_ready() -> bool:
+        return not server.should_exit and await readiness.is_ready()
+
+    server = GracefulServer(
+        uvicorn.Config(
+            WithProbes(app, is_ready),
             log_config=None,  # the application configures logging
             access_log=False,
             ws="none",
             server_header=False,
             limit_concurrency=MAX_CONNECTIONS,
-            timeout_graceful_shutdown=_SECONDS_TO_ANSWER,
+            timeout_graceful_shutdown=graceful_timeout,
         )
-        if listening:
-            listening(f"http://{names[0]}/mcp")
-        uvicorn_server = _Server(config)
-        with _ended_by_hangup(uvicorn_server):
-            await uvicorn_server.serve(sockets=[listener])
-
-
-class _Server(uvicorn.Server):
-    """A server that a second interrupt ends, also while a client keeps its connection open.
-
-    From Python 3.12 on, the event loop waits until all connections are closed, so they are aborted.
-    """
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Handle a signal to end; called in the main thread, between any two steps of the event loop."""
-        super().handle_exit(sig, frame)
-        for server in getattr(self, "servers", ()) if self.force_exit else ():  # there are none before the start
-            server.get_loop().call_soon_threadsafe(self._abort_connections)
-
-    def _abort_connections(self) -> None:
-        for connection in list(self.server_state.connections):
-            connection.transport.abort()
+    )
+    return server
 
 
 def _listener(host: str, port: int) -> socket.socket:
     listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     listener.setblocking(False)
     return listener
-
-
-@contextmanager
-def _ended_by_hangup(server: uvicorn.Server) -> Iterator[None]:
-    """Let SIGHUP end the server as SIGTERM does, unless it is ignored, as by ``nohup``; then raise it again."""
-    number = getattr(signal, "SIGHUP", None)
-    is_main = threading.current_thread() is threading.main_thread()
-    if number is None or not is_main or signal.getsignal(number) is signal.SIG_IGN:
-        yield
-        return
-    received: list[int] = []
-
-    def end(received_number: int, _: FrameType | None) -> None:
-        received.append(received_number)
-        server.should_exit = True
-
-    before = signal.signal(number, end)
-    try:
-        yield
-    finally:
-        signal.signal(number, before)
-    if received:
-        signal.raise_signal(number)
 
 
 class _WithToken:

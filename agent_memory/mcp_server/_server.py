@@ -6,12 +6,14 @@ import codecs
 import importlib.metadata
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, unquote
 
 from mcp import MCPError
 from mcp.server import MCPServer
+from mcp.server.auth.middleware.auth_context import get_access_token
+from mcp.server.auth.provider import AccessToken
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel.helper_types import ReadResourceContents
 from mcp.server.mcpserver import Context
@@ -19,6 +21,7 @@ from mcp.server.mcpserver.exceptions import ResourceError, ResourceNotFoundError
 from mcp.types import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
+    INVALID_REQUEST,
     CallToolResult,
     InputRequiredResult,
     ListResourcesResult,
@@ -29,6 +32,7 @@ from mcp.types import (
 )
 from pydantic import ValidationError
 
+from agent_memory.core.actor import Actor
 from agent_memory.errors import DISTRIBUTION, AgentMemoryError, AgentMemoryFileNotFoundError, InvalidPathError
 from agent_memory.mcp_server._definitions import INSTRUCTIONS, definitions
 from agent_memory.memory import AsyncAgentMemory
@@ -54,7 +58,7 @@ _PART: Final = re.compile(r"(.*)\?offset=([0-9]{1,18})", re.DOTALL)
 
 
 def mcp_server(
-    memory: AsyncAgentMemory,
+    memory: AsyncAgentMemory | Callable[[AccessToken], AsyncAgentMemory],
     *,
     name: str = "agent-memory",
     actor: str | None = None,
@@ -65,9 +69,11 @@ def mcp_server(
     """Create a server of one memory, for any number of clients; the caller closes the memory.
 
     Args:
-        memory: the tree that is ``/memories``.
+        memory: the tree that is ``/memories``; or a function that returns the tree, with its actor, for the access
+            token of a request, so that each user can have one. Then a request without an access token is refused.
         name: the server's name for clients.
-        actor: the actor for the hooks; None: each client's own name, as ``mcp:<name>``.
+        actor: the actor for the hooks; None: the subject of the access token, without one the client's own name, as
+            ``mcp:<name>``.
         history: whether clients may read the files of a conversation; see `agent_memory.tools.MemoryTool`.
         conversation: whether the tree may hold a conversation; see `agent_memory.tools.MemoryTool`.
         versions: whether clients get the tools ``memory_versions`` and ``memory_restore``, for a store that keeps
@@ -76,10 +82,13 @@ def mcp_server(
     Raises:
         TypeError: ``actor`` is neither a str nor None, or ``history``, ``conversation`` or ``versions`` is not a bool.
     """
-    if not isinstance(versions, bool):
-        raise TypeError(f"versions must be True or False, not {versions!r}")
-    view = for_tools(AsyncAgentMemory, memory, history, conversation)
-    return _MemoryServer(view, name, actor, _ServerOptions(history, conversation, versions))
+    options = _ServerOptions(history, conversation, versions)
+    for option, value in options._asdict().items():
+        if not isinstance(value, bool):
+            raise TypeError(f"{option} must be True or False, not {value!r}")
+    if not callable(memory):
+        for_tools(AsyncAgentMemory, memory, history, conversation)  # checks its type
+    return _MemoryServer(memory, name, Actor.of(actor).actor, options)
 
 
 class _ServerOptions(NamedTuple):
@@ -95,12 +104,18 @@ class _MemoryServer(MCPServer[Any]):
     list only resources that are registered one by one. Registered tools and resources are served too.
     """
 
-    def __init__(self, memory: AsyncAgentMemory, name: str, actor: str | None, options: _ServerOptions) -> None:
+    def __init__(
+        self,
+        memory: AsyncAgentMemory | Callable[[AccessToken], AsyncAgentMemory],
+        name: str,
+        actor: str | None,
+        options: _ServerOptions,
+    ) -> None:
         version = importlib.metadata.version(DISTRIBUTION)
         # The server is not notified of changes by other programs, so it offers no subscriptions.
         super().__init__(name, instructions=INSTRUCTIONS, version=version, log_level="WARNING", subscriptions=False)
-        self._memory = memory if actor is None else memory.acting_as(actor)
-        self._is_client_actor = actor is None
+        self._memory = memory
+        self._actor = actor
         self._options = options
         self.middleware.append(_with_bounded_errors)
         self._lowlevel_server.add_request_handler("resources/list", PaginatedRequestParams, self._page)
@@ -131,8 +146,9 @@ class _MemoryServer(MCPServer[Any]):
         return ListResourcesResult(resources=[*files, *others], next_cursor=None if is_last else files[-1].name)
 
     async def _files_after(self, path: str) -> tuple[list[Resource], bool]:
+        memory = self._for(None)
         try:
-            entries = await self._memory.list()
+            entries = await memory.list()
         except Exception as error:
             raise MCPError(INTERNAL_ERROR, _told(error)) from error  # the SDK would send the text of any error
         start = path.encode(errors="replace")
@@ -165,9 +181,10 @@ class _MemoryServer(MCPServer[Any]):
         async def work(reader: Reader) -> tuple[bytes, int]:
             return await reader.read(start, start + MAX_RESOURCE_BYTES), reader.size
 
+        memory = self._for(context)
         try:
             path = unquote(quoted, errors="strict")
-            data, size = await self._for(context).scan(path, work)
+            data, size = await memory.scan(path, work)
         except UnicodeDecodeError:
             raise ResourceNotFoundError("the path is not percent-encoded UTF-8") from None
         except (AgentMemoryFileNotFoundError, InvalidPathError) as error:
@@ -193,18 +210,34 @@ class _MemoryServer(MCPServer[Any]):
             raise ResourceNotFoundError(path)  # never called: read_resource reads the files; this adds the template
 
     def _for(self, context: Context[Any, Any] | None) -> AsyncAgentMemory:
-        """The memory with the actor of one call, for the hooks."""
-        client = _client(context) if self._is_client_actor else None
-        return self._memory.acting_as(f"mcp:{client}") if client else self._memory
+        """The memory of one request as tools see it, with its actor for the hooks."""
+        token = get_access_token()
+        memory = self._tree(token)
+        view = for_tools(AsyncAgentMemory, memory, self._options.history, self._options.conversation)
+        actor = self._actor
+        if actor is None:
+            actor = token.subject if token else _client(context)
+        return view if actor is None else view.acting_as(actor)
+
+    def _tree(self, token: AccessToken | None) -> AsyncAgentMemory:
+        """The tree for an access token; never another one if there is no token, or it names no tree."""
+        if not callable(self._memory):
+            return self._memory
+        if token is None:
+            raise MCPError(INVALID_REQUEST, "this server needs an access token of its OAuth issuer")
+        try:
+            return self._memory(token)
+        except AgentMemoryError as error:
+            raise MCPError(INVALID_REQUEST, str(error)) from error
 
 
 def _client(context: Context[Any, Any] | None) -> str | None:
-    """The client's own name; None if a program calls, or the client gives no name."""
+    """The client by its own name; None if a program calls, or the client gives no name."""
     try:
         params = (context or Context()).session.client_params
     except ValueError:  # there is no request
         return None
-    return shown(params.client_info.name) if params else None
+    return f"mcp:{shown(params.client_info.name)}" if params else None
 
 
 def _answer(result: ToolResult) -> CallToolResult:

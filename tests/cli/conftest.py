@@ -46,7 +46,7 @@ def run() -> Callable[..., Result]:
     return run
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def script() -> str:
     """The installed console script."""
     return str(Path(sysconfig.get_path("scripts"), "agent-memory"))

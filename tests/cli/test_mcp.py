@@ -182,18 +182,37 @@ def test_a_closed_stdin_or_stdout_is_a_usage_error(spawn: Spawn, closed: int) ->
     [
         (["--port", "80"], 2, "go with --http"),
         (["--token-env", "HOME"], 2, "go with --http"),
-        (["--http", "--host", "0.0.0.0"], 2, "'0.0.0.0' is not one of '127.0.0.1', '::1'"),
-        (["--http", "--host", "localhost"], 2, "'localhost' is not one of"),
+        (["--public-url", "https://a", "--oauth-scope", "x"], 2, "go with --http: --public-url, --oauth-scope"),
+        (["--http", "--host", "0.0.0.0"], 2, "give --token-env, --token-file or --oauth-issuer, and --public-url"),
+        (["--http", "--host", "::", "--public-url", "https://a"], 2, "other hosts can reach ::: give --token-env"),
+        (["--http", "--host", "10.0.0.1", "--token-env", "HOME"], 2, "the token must be 16 or more"),
+        (["--http", "--host", "0.0.0.0", "--oauth-issuer", "https://a"], 2, "give the public URL"),
+        (["--http", "--host", "localhost"], 2, "'localhost' is not an IP address"),
+        (["--http", "--host", ""], 2, "'' is not an IP address"),
+        (["--http", "--public-url", "memory.example.org"], 2, "the public URL must be https://"),
+        (["--http", "--public-url", "https://u:p@a"], 2, "the public URL must be https://"),
+        (["--http", "--public-url", "https://a:x"], 2, "the public URL must be https://"),
+        (["--http", "--oauth-scope", "x"], 2, "go with --oauth-issuer: --oauth-scope"),
+        (["--http", "--agent-from-claim", "sub"], 2, "go with --oauth-issuer: --agent-from-claim"),
+        (["--http", "--oauth-issuer", "http://a"], 2, "the issuer must be an https:// URL"),
+        (["--http", "--oauth-issuer", "https://a", "--oauth-scope", "x y"], 2, "a scope is one word"),
+        (["--http", "--oauth-issuer", "https://a", "--token-env", "HOME"], 2, "and --token-env exclude each other"),
+        (["--http", "--oauth-issuer", "https://a", "--actor", "me"], 2, "and --actor exclude each other"),
+        (["--http", "--oauth-issuer", "https://a", "--agent-from-claim", "sub", "--agent", "a"], 2, "and --agent exc"),
+        (["--http", "--graceful-timeout", "0"], 2, "0 is not in the range"),
         (["--http", "--port", "65536"], 2, "65536 is not in the range"),
         (["--http", "--token-env", "NO_SUCH_VARIABLE"], 2, "'NO_SUCH_VARIABLE' holds no token"),
         (["--http", "--token-env", "HOME", "--token-file", "x"], 2, "exclude each other"),
         (["--http", "--token-file", "absent"], 1, "'absent' cannot be read"),
         (["--http", "--token-file", "short"], 2, "the token must be 16 or more"),
+        (["--http", "--token-file", "open"], 2, "all users of this host have access to the token in 'open'"),
         (["--agent", "../x"], 5, "is not an agent id"),
     ],
 )
 def test_a_usage_error_prints_one_line(run: Run, tmp_path: Path, args: list[str], code: int, told: str) -> None:
-    (tmp_path / "short").write_text("short")
+    for name, mode in (("short", 0o400), ("open", 0o604)):
+        (tmp_path / name).write_text(name)
+        (tmp_path / name).chmod(mode)
     done = run("mcp", *args)
     assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (code, "", 1)
     assert told in done.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -76,15 +77,44 @@ def test_a_server_without_a_given_token_generates_and_prints_one(script: str) ->
 
 def test_a_token_is_read_from_a_file(script: str, tmp_path: Path) -> None:
     (tmp_path / "token").write_text(f"{TOKEN}\n")
+    (tmp_path / "token").chmod(0o440)
     with serving(script, "--token-file", "token", token=None) as server:
         server.token = TOKEN
         assert server.post().status_code == 200
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", pytest.param("::", marks=pytest.mark.long)])
+def test_beyond_loopback_a_request_must_name_the_public_url(script: str, host: str) -> None:
+    with serving(script, "--host", host, "--public-url", "https://Memory.example.org") as server:
+        port = server.url.split(":")[-1].removesuffix("/mcp")
+        for name in ("memory.example.org", "memory.example.org:443", f"localhost:{port}"):
+            assert server.post(Host=name).status_code == 200
+        assert server.post(Host="memory.example.org", Origin="https://memory.example.org").status_code == 200
+        assert server.post(Authorization="", Host="memory.example.org").status_code == 401
+        for name in ("evil.example", f"{host}:{port}", "memory.example.org:80", "memory.example.org.evil.example"):
+            assert server.post(Host=name).status_code == 421
+        for origin in ("http://memory.example.org", "https://evil.example", "https://a.memory.example.org", "null"):
+            assert server.post(Host="memory.example.org", Origin=origin).status_code == 403
 
 
 def test_ipv6_is_served(script: str) -> None:
     with serving(script, "--host", "::1") as server:
         assert server.url.startswith("http://[::1]:")
         assert server.post().status_code == 200
+
+
+def test_a_server_is_ready_while_its_store_answers(script: str, tmp_path: Path) -> None:
+    tree = tmp_path / "root/agent_memory/default"
+    tree.mkdir(parents=True)
+    with serving(script) as server, httpx2.Client(base_url=server.url.removesuffix("/mcp"), timeout=60) as client:
+        assert [client.get(path).text for path in ("/healthz", "/readyz")] == ["ok", "ok"]
+        tree.rename(tmp_path / "elsewhere")
+        tree.symlink_to(tmp_path / "elsewhere")
+        for _ in range(600):
+            if client.get("/readyz").status_code == 503:
+                break
+            time.sleep(0.05)
+        assert (client.get("/readyz").text, client.get("/healthz").text) == ("not ready", "ok")
 
 
 def test_an_open_stream_does_not_prevent_the_end_of_the_server(script: str) -> None:

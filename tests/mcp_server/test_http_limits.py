@@ -165,9 +165,11 @@ def test_a_body_that_is_too_large_is_refused() -> None:
 
 @pytest.mark.asyncio
 @pytest.mark.usefixtures("default_hangup")
-@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 0), pytest.param(signal.SIGHUP, -signal.SIGHUP, marks=pytest.mark.long)]
+)
 async def test_a_server_that_ends_answers_the_calls_that_have_begun_and_accepts_no_others(
-    number: signal.Signals, tmp_path: Path
+    number: signal.Signals, code: int, tmp_path: Path
 ) -> None:
     answer = cast(Any, None)
     with serving() as server, connect(server) as partial_request:
@@ -183,7 +185,7 @@ async def test_a_server_that_ends_answers_the_calls_that_have_begun_and_accepts_
                 answer = await call
         assert answer.structured_content == {"result": "waited"}
         assert is_ended(partial_request)
-        assert server.process.wait(60) == -number  # the signal is raised again
+        assert server.process.wait(60) == code  # a hangup is raised again
 
 
 def accepts(server: Server) -> bool:

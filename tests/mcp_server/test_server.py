@@ -11,7 +11,7 @@ from mcp.server.lowlevel.helper_types import ReadResourceContents
 
 from agent_memory import AsyncAgentMemory
 from agent_memory.backend import BlockingBackend
-from agent_memory.mcp_server import mcp_server, serve_http
+from agent_memory.mcp_server import OAuth, mcp_server, serve_http
 from agent_memory_memory import MemoryBackend
 from tests.support.mcp_clients import (
     TESTER,
@@ -263,11 +263,42 @@ async def test_additionally_registered_tools_and_resources_are_served() -> None:
             assert [item.uri for item in (await client.list_resources()).resources] == ["about://me"]
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "localhost", "", "192.168.1.1"])
-async def test_http_is_served_only_on_loopback(host: str) -> None:
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.1", "2001:db8::1"])
+async def test_http_is_served_beyond_loopback_only_with_a_public_url(host: str) -> None:
     async with AsyncAgentMemory.open(MemoryBackend()) as memory:
-        with pytest.raises(ValueError, match=r"the host must be 127\.0\.0\.1 or ::1"):
+        with pytest.raises(ValueError, match="can be reached by other hosts: give the public URL"):
             await serve_http(mcp_server(memory), token="t" * 16, host=host)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({}, "needs a token or an OAuth issuer"),
+        ({"token": "t" * 16, "oauth": OAuth("https://issuer.example")}, "and not both"),
+        ({"token": "t" * 16, "host": "localhost"}, "must be an IP address"),
+        ({"token": "t" * 16, "host": ""}, "must be an IP address"),
+        ({"token": "t" * 16, "public_url": "https://a/?x"}, "the public URL must be"),
+        ({"token": "t" * 16, "public_url": "ftp://a"}, "the public URL must be"),
+        ({"token": "t" * 16, "graceful_timeout": 0}, "1 second or more"),
+    ],
+)
+async def test_http_is_served_only_with_valid_arguments(arguments: dict[str, Any], told: str) -> None:
+    async with AsyncAgentMemory.open(MemoryBackend()) as memory:
+        with pytest.raises(ValueError, match=told):
+            await serve_http(mcp_server(memory), **arguments)
+
+
+async def test_a_server_for_users_serves_no_request_without_an_access_token() -> None:
+    async with AsyncAgentMemory.open(MemoryBackend()) as memory:
+        async with Client(mcp_server(lambda _: memory)) as client:
+            for request in (
+                client.call_tool("create", {"path": "/memories/a.md", "file_text": "x"}),
+                client.list_resources(),
+                client.read_resource("memory://a.md"),
+            ):
+                with pytest.raises(MCPError, match="needs an access token"):
+                    await request
+        assert await memory.list() == ()
 
 
 @pytest.mark.parametrize("token", ["", "short", "t" * 16 + "\n", "t t" * 16, "é" * 16])

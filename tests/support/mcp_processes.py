@@ -59,10 +59,10 @@ def started(
 
 
 @contextmanager
-def serving(
+def launched(
     script: str, *args: str, token: str | None = TOKEN, cwd: Path | None = None, real: bool = False
 ) -> Iterator[Server]:
-    """A server over HTTP that must end silently on an interrupt."""
+    """A server over HTTP, on any free port; it is killed at the end."""
     command = [script, "--url", "root", "--json", "mcp", "--http", *args]
     if token:
         command += ["--token-env", "MEMORY_TOKEN"]
@@ -70,9 +70,18 @@ def serving(
         assert process.stderr
         told = json.loads(process.stderr.readline())
         yield Server(told["url"], told.get("token", token), process)
-        process.send_signal(signal.SIGINT)
-        output, errors = process.communicate(timeout=60)
-    assert (process.returncode, output, errors) == (130, b"", b"")
+
+
+@contextmanager
+def serving(
+    script: str, *args: str, token: str | None = TOKEN, cwd: Path | None = None, real: bool = False
+) -> Iterator[Server]:
+    """A server over HTTP that must end silently on an interrupt."""
+    with launched(script, *args, token=token, cwd=cwd, real=real) as server:
+        yield server
+        server.process.send_signal(signal.SIGINT)
+        output, errors = server.process.communicate(timeout=60)
+    assert (server.process.returncode, output, errors) == (130, b"", b"")
 
 
 def shared_server(directories: pytest.TempPathFactory, *, real: bool = False) -> Iterator[Server]:

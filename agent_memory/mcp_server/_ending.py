@@ -1,0 +1,58 @@
+"""A server of uvicorn that answers the calls in progress at the first signal, and ends at once at the second."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+import uvicorn
+
+
+class GracefulServer(uvicorn.Server):
+    """A server that a second signal ends at once, also while a client keeps its connection open.
+
+    From Python 3.12 on, the event loop waits until all connections are closed, so they are aborted.
+    """
+
+    ended_by: int | None = None
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - uvicorn would raise it again
+        """Handle a signal to end; called in the main thread, between any two steps of the event loop."""
+        self.force_exit = self.should_exit
+        self.should_exit, self.ended_by = True, sig
+        for server in getattr(self, "servers", ()) if self.force_exit else ():  # there are none before the start
+            server.get_loop().call_soon_threadsafe(self._abort_connections)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End the server; uvicorn would let the calls of sessions go on after a second signal."""
+        await super().shutdown(sockets)
+        if self.force_exit:
+            await self.lifespan.shutdown()
+
+    def raise_again(self) -> None:
+        """Raise the last signal, so that the program ends as by it; but not SIGTERM alone, which is a normal end."""
+        if self.ended_by is not None and (self.force_exit or self.ended_by != signal.SIGTERM):
+            signal.raise_signal(self.ended_by)
+
+    def _abort_connections(self) -> None:
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
+
+
+@contextmanager
+def ended_by_hangup(server: uvicorn.Server) -> Iterator[None]:
+    """Let SIGHUP end the server as an interrupt does, unless it is ignored, as by ``nohup``."""
+    number = getattr(signal, "SIGHUP", None)
+    is_main = threading.current_thread() is threading.main_thread()
+    if number is None or not is_main or signal.getsignal(number) is signal.SIG_IGN:
+        yield
+        return
+    before = signal.signal(number, server.handle_exit)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
