@@ -59,7 +59,8 @@ def test_the_search_shows_the_reference_after_a_page_that_explains(uri: str, met
 
 def test_the_page_of_the_examples_has_each_of_them() -> None:
     page = examples_page()
-    for file in [*(ROOT / "examples").rglob("*.py"), *(ROOT / "examples/production").iterdir()]:
+    deployed = [file for name in ("production", "mcp-server") for file in (ROOT / "examples" / name).iterdir()]
+    for file in [*(ROOT / "examples").rglob("*.py"), *deployed]:
         assert file.name == "README.md" or file.is_dir() or file.read_text().strip() in page, file
 
 

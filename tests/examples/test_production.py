@@ -346,6 +346,12 @@ def test_the_manifests_are_valid(tmp_path: Path) -> None:
     (tmp_path / "agent-memory.service").write_text(unit.replace("/opt/agent-memory/venv/bin/gunicorn", sys.executable))
     succeeds("systemd-analyze", "verify", str(tmp_path / "agent-memory.service"))
     assert f"/{' '.join(GUNICORN)}\n" in unit
+    mcp_server = PRODUCTION.parent / "mcp-server"
+    succeeds(str(Path(sys.executable).parent / "hadolint"), str(mcp_server / "Dockerfile"))
+    unit = (mcp_server / "agent-memory-mcp.service").read_text()
+    command = str(Path(sys.executable).parent / "agent-memory")
+    (tmp_path / "agent-memory-mcp.service").write_text(unit.replace("/opt/agent-memory/venv/bin/agent-memory", command))
+    succeeds("systemd-analyze", "verify", str(tmp_path / "agent-memory-mcp.service"))
 
 
 def test_each_timeout_is_shorter_than_the_next_one() -> None:
