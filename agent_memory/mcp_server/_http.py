@@ -46,7 +46,8 @@ async def serve_http(
 
     A request needs ``Authorization: Bearer`` with the token, or with an access token that the issuer signed for this
     server; others are answered with 401. The ``Host`` and ``Origin`` of a request must be this address, ``localhost``
-    or the public URL, so that no web page can use another name for it. ``/healthz`` and ``/readyz`` need nothing.
+    or the public URL, so that no web page can use another name for it. ``/healthz`` and ``/readyz`` need nothing; with
+    ``oauth``, neither do routes that a program added by the SDK's ``custom_route``.
 
     SIGTERM ends this function; SIGINT, SIGHUP and a second signal, which ends the server at once, are raised again.
 

@@ -27,6 +27,8 @@ USABLE_SECONDS: Final = 3600
 PAUSE_SECONDS: Final = 10
 """The least time between two attempts, so that tokens with an unknown key are no way to load the issuer."""
 _FETCH_SECONDS: Final = 10
+_STALE_SECONDS: Final = 1
+"""The wait of a token for new keys while the earlier ones are usable."""
 _LEAST_RSA_BITS: Final = 2048
 _MAX_BYTES: Final = 1_000_000
 _log = logging.getLogger("agent_memory.mcp_server")
@@ -43,7 +45,7 @@ class IssuerKeys:
         self._issuer = issuer
         self._keys: list[jwt.PyJWK] = []
         self._fetched_at = self._tried_at = -math.inf
-        self._lock = asyncio.Lock()
+        self._fetching: asyncio.Task[None] | None = None
 
     async def usable(self) -> bool:
         """Whether there are keys that are not too old; fetches them otherwise, unless the last attempt was just now."""
@@ -62,7 +64,7 @@ class IssuerKeys:
         The algorithm of a key is that of the issuer's key set, so a token cannot choose another for the same key.
         """
         if self._age > FRESH_SECONDS:
-            await self._refresh()
+            await self._refresh(_STALE_SECONDS if self._age <= USABLE_SECONDS else None)
         found = self._known(key_id, algorithm)
         if found is None:
             await self._refresh()
@@ -79,18 +81,24 @@ class IssuerKeys:
         named = (key for key in self._keys if key_id in (None, key.key_id))
         return next((key for key in named if key.algorithm_name == algorithm), None)
 
-    async def _refresh(self) -> None:
-        async with self._lock:
+    async def _refresh(self, seconds: float | None = None) -> None:
+        """Wait for new keys, at most some seconds; a waiting request that is cancelled does not cancel the others'."""
+        if self._fetching is None:
             if time.monotonic() - self._tried_at < PAUSE_SECONDS:
                 return
-            self._tried_at = time.monotonic()
-            try:
-                async with asyncio.timeout(_FETCH_SECONDS):
-                    self._keys = await _fetched(self._issuer)
-            except (httpx2.HTTPError, httpx2.InvalidURL, jwt.PyJWTError, TimeoutError, TypeError, ValueError) as error:
-                _log.error("the keys of the OAuth issuer cannot be fetched (%s)", _reason(error))
-                return
+            self._fetching = asyncio.create_task(self._fetch())
+        await asyncio.wait([self._fetching], timeout=seconds)
+
+    async def _fetch(self) -> None:
+        try:
+            async with asyncio.timeout(_FETCH_SECONDS):
+                self._keys = await _fetched(self._issuer)
             self._fetched_at = time.monotonic()
+        except (httpx2.HTTPError, httpx2.InvalidURL, jwt.PyJWTError, TimeoutError, TypeError, ValueError) as error:
+            _log.error("the keys of the OAuth issuer cannot be fetched (%s)", _reason(error))
+        finally:
+            self._tried_at = time.monotonic()
+            self._fetching = None
 
 
 def checked_issuer(url: str) -> str:

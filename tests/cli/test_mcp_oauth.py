@@ -313,3 +313,17 @@ async def test_without_the_write_scope_a_client_can_only_read(script: str, issue
                 told = await called(client, tool, path="/memories/a.md", **more)
                 assert told.is_error
             assert await resource(client, "memory://a.md") == "x"
+
+
+def test_each_request_of_a_session_has_the_rights_of_its_own_token(script: str, issuer: Issuer, tmp_path: Path) -> None:
+    params = {"name": "append", "arguments": {"path": "/memories/a.md", "text": "x"}}
+    append = {**LIST, "method": "tools/call", "params": params}
+    with serving_users(script, issuer, "--oauth-write-scope", "write", "--agent-from-claim", "team") as server:
+        first = issuer.token(scope="write", team="a")
+        session = {"Mcp-Session-Id": server.post(Authorization=f"Bearer {first}").headers["Mcp-Session-Id"]}
+        for scope, team, is_error in (("write", "a", False), ("read", "a", True), ("write", "b", False)):
+            token = issuer.token(scope=scope, team=team)
+            answer = server.post(append, **session, Authorization=f"Bearer {token}").json()
+            assert bool(answer["result"].get("isError")) == is_error
+    with AgentMemoryService(tmp_path / "root") as service:
+        assert [service.read_memory_file(agent, "a.md") for agent in service.agent_ids()] == ["x", "x"]

@@ -126,6 +126,32 @@ async def test_the_keys_are_used_for_an_hour_while_the_issuer_is_down(
     assert await is_accepted(issuer, reader)
 
 
+async def test_a_client_that_goes_away_does_not_keep_the_keys_from_being_fetched(issuer: Issuer) -> None:
+    reader = reader_of(issuer)
+    issuer.answering.clear()
+    leaving = asyncio.create_task(is_accepted(issuer, reader))
+    while not issuer.requests:  # noqa: ASYNC110 - another thread counts them
+        await asyncio.sleep(0.01)
+    leaving.cancel()
+    staying = asyncio.create_task(is_accepted(issuer, reader))
+    await asyncio.wait([leaving])
+    issuer.answering.set()
+    assert await staying
+    assert leaving.cancelled()
+
+
+async def test_known_keys_are_used_while_the_issuer_does_not_answer(
+    issuer: Issuer, clock: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_issuer, "_FETCH_SECONDS", 3600)
+    reader = reader_of(issuer)
+    assert await is_accepted(issuer, reader)
+    issuer.answering.clear()
+    clock(_issuer.FRESH_SECONDS + 1)
+    assert all(await asyncio.gather(*(is_accepted(issuer, reader) for _ in range(20))))
+    assert not issuer.answering.is_set()
+
+
 BAD: dict[str, Callable[[Issuer], None]] = {
     "down": lambda issuer: setattr(issuer, "is_down", True),
     "without metadata": lambda issuer: issuer.documents.clear(),

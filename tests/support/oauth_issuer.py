@@ -8,7 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -39,18 +39,22 @@ class Issuer:
         self.audience = ""
         self.documents: dict[str, Any] = {}
         self.is_down = False
+        self.answering = threading.Event()
+        self.answering.set()
         self.requests: Counter[str] = Counter()
         issuer = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 issuer.requests[self.path] += 1
+                issuer.answering.wait()
                 document = None if issuer.is_down else issuer.document(self.path)
                 data = json.dumps(document).encode()
                 self.send_response(503 if issuer.is_down else 200 if document else 404)
                 self.send_header("Content-Length", str(len(data)))
-                self.end_headers()
-                self.wfile.write(data)
+                with suppress(ConnectionError):  # the client was cancelled
+                    self.end_headers()
+                    self.wfile.write(data)
 
             def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's
                 pass
@@ -116,6 +120,7 @@ def issuing() -> Iterator[Issuer]:
     try:
         yield issuer
     finally:
+        issuer.answering.set()
         issuer.server.shutdown()
         issuer.server.server_close()
         thread.join()
