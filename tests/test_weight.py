@@ -24,7 +24,7 @@ BOUNDS = {
     "hooks": 7,
     "commands": 44,
     "modules": 263,
-    "modules with one importer": 62,
+    "modules with one importer": 63,
     "words of docs": 57_400,
 }
 
@@ -47,7 +47,7 @@ PRODUCT = {
     "README.md": "three more words\n",
 }
 COUNTED = {
-    "code lines": 31_900,
+    "code lines": 31,
     "names of AgentMemory": 4,
     "parameters of AgentMemory": 4,
     "names of the room versions": 2,
@@ -55,9 +55,9 @@ COUNTED = {
     "exports of agent_memory.backend": 2,
     "hooks": 2,
     "commands": 1,
-    "modules": 263,
+    "modules": 7,
     "modules with one importer": 2,
-    "words of docs": 57_400,
+    "words of docs": 5,
 }
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from agent_memory.cli.files import given_text
-from agent_memory.cli.output import printable
+from agent_memory.cli.output import note, printable
 from agent_memory.cli.settings import Settings, usage_errors
 from agent_memory.errors import OperationDenied
 from agent_memory.key import agent_id
@@ -177,13 +177,15 @@ def _require_apart(name: str, others: dict[str, object]) -> None:
 
 
 def _require_private(file: str) -> None:
-    """Refuse a file that other users can read or change; a pipe has no such users."""
+    """Refuse a file that all users can change; note one that they can read, as secrets in containers often are."""
     try:
         mode = Path(file).stat().st_mode
     except (OSError, ValueError):
         return  # reading it tells why
-    if stat.S_ISREG(mode) and mode & stat.S_IRWXO:
-        raise click.UsageError(f"all users of this host have access to the token in {file!r}: run 'chmod o=' on it")
+    if stat.S_ISREG(mode) and mode & stat.S_IWOTH:
+        raise click.UsageError(f"all users of this host can change the token in {file!r}: run 'chmod o=' on it")
+    if stat.S_ISREG(mode) and mode & stat.S_IROTH:
+        note(f"all users of this host can read the token in {file!r}; 'chmod o=' hides it")
 
 
 def tell(settings: Settings, served: str, how: str) -> None:

@@ -205,12 +205,12 @@ def test_a_closed_stdin_or_stdout_is_a_usage_error(spawn: Spawn, closed: int) ->
         (["--http", "--token-env", "HOME", "--token-file", "x"], 2, "exclude each other"),
         (["--http", "--token-file", "absent"], 1, "'absent' cannot be read"),
         (["--http", "--token-file", "short"], 2, "the token must be 16 or more"),
-        (["--http", "--token-file", "open"], 2, "all users of this host have access to the token in 'open'"),
+        (["--http", "--token-file", "open"], 2, "all users of this host can change the token in 'open'"),
         (["--agent", "../x"], 5, "is not an agent id"),
     ],
 )
 def test_a_usage_error_prints_one_line(run: Run, tmp_path: Path, args: list[str], code: int, told: str) -> None:
-    for name, mode in (("short", 0o400), ("open", 0o604)):
+    for name, mode in (("short", 0o400), ("open", 0o602)):
         (tmp_path / name).write_text(name)
         (tmp_path / name).chmod(mode)
     done = run("mcp", *args)
