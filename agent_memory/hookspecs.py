@@ -8,6 +8,7 @@ the plugin is registered. A hook causes no extra request and no second read.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Final, Literal, Self, TypeAlias
 
@@ -175,6 +176,22 @@ def agent_memory_check_size(operation: Operation, size: int) -> None:
 
     Such content is never in memory as a whole, so no filter and no guard can see it. It is refused if a plugin
     implements one of those two hooks and not this one.
+    """
+
+
+@hookspec
+def agent_memory_operation_context(operation: Operation) -> AbstractContextManager[object] | None:
+    """Return a context manager that is entered around the storage's part of the operation; None for none.
+
+    It is entered after the guards and the first filters, and left before ``agent_memory_after_operation`` is called,
+    with the operation's exception if there is one. The storage's requests see the context variables that it sets. It
+    is entered and left in the thread or task of the operation, so it must not block: for an async caller it runs in
+    the caller's event loop, or in a thread. There an operation that waits for a lock may continue in another thread,
+    with the same context variables.
+
+    It only observes. If it fails, the failure is logged; it cannot suppress an exception. An interrupt that it raises
+    when it is entered prevents the operation. It is entered for no operation that is refused before, and it is not left
+    if the event loop of an async caller is dropped, or closed without cancelling the caller.
     """
 
 

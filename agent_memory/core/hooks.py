@@ -35,6 +35,7 @@ class Hooks:
 
     Attributes:
         in_progress: the service's operations that may still call the plugins.
+        contexts: the implementations that put a context manager around the storage's part of an operation.
 
     Raises:
         pluggy.PluginValidationError: a plugin misspells a hook or its arguments, or implements one as a
@@ -49,6 +50,7 @@ class Hooks:
         self._filter = _implementations(hook.agent_memory_filter_content)
         self._check = _implementations(hook.agent_memory_check_content)
         self._size = _implementations(hook.agent_memory_check_size)
+        self.contexts = _implementations(hook.agent_memory_operation_context)
         self._after = _implementations(hook.agent_memory_after_operation)
         self._rejected = _implementations(hook.agent_memory_key_rejected)
         self.guards = bool(self._before)
@@ -184,13 +186,14 @@ def attempt(plugin: object, name: str) -> None:
         _log.exception("the plugin %r failed in %s()", label(plugin), name)
 
 
-class _Implementation(NamedTuple):
+class Implementation(NamedTuple):
     """One plugin's implementation of one hook."""
 
     plugin: object
     hook: str
     function: Callable[..., object]
     arguments: tuple[str, ...]
+    is_traced: bool = False
 
     def __call__(self, facts: Mapping[str, object]) -> object:
         began = time.perf_counter()
@@ -200,8 +203,15 @@ class _Implementation(NamedTuple):
             if (took := time.perf_counter() - began) >= SLOW_SECONDS:
                 _log.warning("the plugin %r took %.1f s in %s", label(self.plugin), took, self.hook)
 
+    def at_step(self, step: str, function: Callable[[object], object]) -> Implementation:
+        """Return a later step of the same hook: a function of the operation."""
+        hook = f"{self.hook}.{step}"
+        if self.is_traced:
+            function = _traced(label(self.plugin), hook, function)
+        return Implementation(self.plugin, hook, function, ("operation",))
 
-def _implementations(caller: pluggy.HookCaller) -> tuple[_Implementation, ...]:
+
+def _implementations(caller: pluggy.HookCaller) -> tuple[Implementation, ...]:
     """Return the implementations of a hook in the order of their calls: the plugin registered last first."""
     traced = traces_plugins()
 
@@ -209,7 +219,9 @@ def _implementations(caller: pluggy.HookCaller) -> tuple[_Implementation, ...]:
         return _traced(label(each.plugin), caller.name, each.function) if traced else each.function
 
     found = reversed(caller.get_hookimpls())
-    return tuple(_Implementation(each.plugin, caller.name, function(each), tuple(each.argnames)) for each in found)
+    return tuple(
+        Implementation(each.plugin, caller.name, function(each), tuple(each.argnames), traced) for each in found
+    )
 
 
 def _traced(plugin: str, hook: str, function: Callable[..., object]) -> Callable[..., object]:
@@ -244,11 +256,11 @@ class Report:
         BaseException: when called: the interrupt; it has a note if a required observer failed.
     """
 
-    def __init__(self, observers: Iterable[_Implementation], facts: Mapping[str, object], done: str = "") -> None:
+    def __init__(self, observers: Iterable[Implementation], facts: Mapping[str, object], done: str = "") -> None:
         self.pending = [*observers]
         self._facts = facts
         self._done = done
-        self._failures: list[tuple[_Implementation, Exception]] = []
+        self._failures: list[tuple[Implementation, Exception]] = []
 
     def __call__(self) -> None:
         try:
@@ -281,11 +293,11 @@ class Report:
             raise OutcomeUnknownError(message) from missed[1]
 
 
-def _is_required(observer: _Implementation) -> bool:
+def _is_required(observer: Implementation) -> bool:
     return bool(getattr(observer.plugin, "required", Plugin.required))
 
 
-def _filtered(implementation: _Implementation, operation: Operation, content: bytes) -> bytes:
+def _filtered(implementation: Implementation, operation: Operation, content: bytes) -> bytes:
     with _failing_closed(implementation):
         answer = implementation({"operation": operation, "content": content})
         if type(answer) is not bytes and isinstance(answer, bytes):
@@ -299,11 +311,8 @@ def _filtered(implementation: _Implementation, operation: Operation, content: by
 
 
 @contextmanager
-def _failing_closed(implementation: _Implementation) -> Iterator[None]:
-    """Make any error of a guard or filter a refusal.
-
-    A defect is logged with its place but without its text, which may contain the content.
-    """
+def _failing_closed(implementation: Implementation) -> Iterator[None]:
+    """Make any error of a guard or filter a refusal; a defect is logged."""
     try:
         yield
     except OperationDenied:
@@ -311,14 +320,18 @@ def _failing_closed(implementation: _Implementation) -> Iterator[None]:
     except AgentMemoryError as error:
         raise OperationDenied(f"refused: {error}") from error
     except Exception as error:
-        name, hook, kind = label(implementation.plugin), implementation.hook, type(error).__name__
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        place = f"{Path(frame.filename).name}:{frame.lineno}"
-        _log.error("the plugin %r failed in %s with %s: %s", name, hook, kind, place)
-        raise OperationDenied(f"refused: the plugin {name!r} failed in {hook} with {kind}") from error
+        raise OperationDenied(f"refused: {log_defect(implementation, error)}") from error
 
 
-def _call_guards(guards: Iterable[_Implementation], facts: Mapping[str, object]) -> None:
+def log_defect(implementation: Implementation, error: Exception) -> str:
+    """Log a failure with its place but without its text, which may contain the content; return it without the place."""
+    defect = f"the plugin {label(implementation.plugin)!r} failed in {implementation.hook} with {type(error).__name__}"
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    _log.error("%s: %s:%d", defect, Path(frame.filename).name, frame.lineno)
+    return defect
+
+
+def _call_guards(guards: Iterable[Implementation], facts: Mapping[str, object]) -> None:
     for guard in guards:
         with _failing_closed(guard):
             answer = guard(facts)

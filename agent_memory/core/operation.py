@@ -20,6 +20,7 @@ from agent_memory.backend._deadline import deadline_scope, restore_deadline
 from agent_memory.backend.helpers import Deadline, current_deadline
 from agent_memory.core import tree_flows
 from agent_memory.core.actor import NO_ACTOR, Actor, current_actor
+from agent_memory.core.contexts import OperationContexts
 from agent_memory.core.flows import Effect
 from agent_memory.core.hooks import Hooks, Report
 from agent_memory.core.idempotency import Once
@@ -69,6 +70,7 @@ class Call:
         at_work: whether the storage may have been called.
         storage_seconds: how long the flow took, with its requests, retries and waits for locks.
         raised_by_caller: the exception of a function that the caller gave, if it raised one.
+        contexts: the context managers of plugins around the flow; None if no plugin has one.
     """
 
     scope: Scope
@@ -86,6 +88,7 @@ class Call:
     effect: Effect | None = None
     report: Report | None = None
     raised_by_caller: BaseException | None = None
+    contexts: OperationContexts | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
     is_reported: bool = False
     _operation: Operation | None = None
@@ -245,11 +248,13 @@ class Scope:
                 failed = raised = self._about_callers_file(error, call)
             for _ in _TWICE:  # no call of `range`: an interrupt after it would skip the report
                 try:
+                    if call.contexts is not None:
+                        call.contexts.leave(failed)
                     await self._report(call, failed, raised)
                     break
                 except BaseException as error:  # noqa: BLE001 - it is raised below
                     raised = _first(raised, error)
-                    if isinstance(error, Exception) or isinstance(run, AsyncIORun):
+                    if isinstance(error, Exception) or (call.report and isinstance(run, AsyncIORun)):
                         break  # an async run finishes the report in another thread, which no signal interrupts
             if raised is not None:
                 raise self._placed(raised, call)
@@ -319,6 +324,9 @@ class Scope:
             await call.offload(lambda: call.call_hooks(lambda: self.hooks.call_size_guards(call.operation, unseen)))
         if call.kind not in READING:
             flow = partial(self._permitted, flow)
+        if self.hooks.contexts:
+            call.contexts = OperationContexts(self.hooks.contexts, call.operation)
+            call.contexts.enter()
         call.at_work = True
         before, began = current_deadline(), call.run.now()
         try:

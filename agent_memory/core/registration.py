@@ -89,5 +89,7 @@ def _fault(implementation: Any) -> str | None:
     if inspect.iscoroutinefunction(implementation.function) or inspect.isasyncgenfunction(implementation.function):
         return "async def, which is never awaited; write a plain function"
     if inspect.isgeneratorfunction(implementation.function):
+        if implementation.function.__name__ == "agent_memory_operation_context":
+            return "a generator, which is never run; decorate it with @contextmanager, too"
         return "a generator, which is never run; write a plain function"
     return None
