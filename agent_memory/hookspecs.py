@@ -43,7 +43,8 @@ class Operation:
 
     ``time`` is in POSIX seconds; ``agent`` is None for a tree without agents; ``path`` and ``target`` are relative
     to the agent's tree, "" is the whole tree, and only rename and copy have a ``target``; ``size`` is the number of
-    bytes that were given to write, before filters, None for an operation without content and for an edit.
+    bytes that were given to write, before filters, None for an operation without content and for an edit; ``remote``:
+    the backend is async, because it reaches its storage over a network.
     """
 
     id: str
@@ -55,6 +56,7 @@ class Operation:
     size: int | None = None
     actor: str | None = None
     tool_call_id: str | None = None
+    remote: bool = False
 
     @property
     def changes(self) -> bool:

@@ -15,7 +15,7 @@ from functools import partial
 from threading import get_ident
 from typing import Final, Literal, TypeVar, cast
 
-from agent_memory.backend import AnyBackend, Backend
+from agent_memory.backend import AnyBackend, Backend, BlockingBackend
 from agent_memory.backend._deadline import deadline_scope, restore_deadline
 from agent_memory.backend.helpers import Deadline, current_deadline
 from agent_memory.core import tree_flows
@@ -108,6 +108,7 @@ class Call:
                 size=self.size,
                 actor=by.actor,
                 tool_call_id=by.tool_call_id,
+                remote=not isinstance(self.scope.backend, BlockingBackend),
             )
         return self._operation
 

@@ -21,7 +21,7 @@ from agent_memory._json import parse_json
 from agent_memory.core.hooks import attempt
 from agent_memory.core.registration import manager_with
 from agent_memory.core.switches import LOAD_VARIABLE, loads_plugins
-from agent_memory.errors import AgentMemoryError
+from agent_memory.errors import AgentMemoryError, BackendNotAvailableError
 from agent_memory.plugins._host_files import read_host_file
 from agent_memory.plugins.checkpoints import CheckpointFile
 
@@ -133,6 +133,8 @@ def made(name: str, options: Mapping[str, Any]) -> object:
         raise ValueError(f"several packages install a plugin {name!r}: {', '.join(each.package for each in found)}")
     try:
         factory = found[0].point.load()
+    except BackendNotAvailableError as error:
+        raise BackendNotAvailableError(f"[plugins.{name}]: {error}") from error
     except Exception as error:
         raise ValueError(f"the plugin {name!r} of {found[0].package} does not load: {error}") from error
     plugin: object = _called(name, factory, options)
