@@ -11,6 +11,7 @@ from agent_memory.core.expiring import ExpiredFile
 from agent_memory.core.limits.count import Usage
 from agent_memory.core.limits.settings import Limits
 from agent_memory.core.precondition import SHA256
+from agent_memory.core.statistics import OperationStatistics, Statistics
 from agent_memory.core.versions.origin import MadeBy
 from agent_memory.core.versions.redact import RedactResult
 from agent_memory.core.versions.settings import VersionLimits
@@ -74,6 +75,7 @@ __all__ = [
     "MadeBy",
     "Operation",
     "OperationDenied",
+    "OperationStatistics",
     "Outcome",
     "OutcomeUnknownError",
     "PartialOperationError",
@@ -81,6 +83,7 @@ __all__ = [
     "ReadError",
     "RecordedResult",
     "RedactResult",
+    "Statistics",
     "TreeResult",
     "UndoResult",
     "Undone",

@@ -21,6 +21,7 @@ from agent_memory.core.limits.count import Usage
 from agent_memory.core.limits.quota import Quotas
 from agent_memory.core.limits.settings import Limits
 from agent_memory.core.results import TreeResult, WriteResult
+from agent_memory.core.statistics import Statistics
 from agent_memory.core.tree import Tree, checked_timeout
 from agent_memory.core.versions.settings import SettingsCache, VersionLimits
 from agent_memory.errors import AgentMemoryFileNotFoundError, FileOperationError, InvalidAgentIdError, InvalidPathError
@@ -98,6 +99,13 @@ class _Service(Generic[M]):
     def capabilities(self) -> Capabilities:
         """The guarantees of the storage."""
         return self._backend.capabilities
+
+    def statistics(self) -> Statistics:
+        """Count the operations of this service since it was opened, by kind and status; needs no plugin and no I/O.
+
+        Also the async service returns the numbers without ``await``.
+        """
+        return self._hooks.tally.statistics()
 
     @property
     def _agents(self) -> Tree:

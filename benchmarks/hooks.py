@@ -11,6 +11,8 @@ Every row is the median of interleaved rounds, on local disk.
 - a record: a record of an audit log that is not required, compared with a bare ``open(path, "a").write`` of the same
   line. The operation is a read from memory, whose own cost is subtracted.
 - hooks without plugins: the check whether any plugin needs a call.
+- a context: a read from memory without plugins, compared with one whose plugin has a context manager that does nothing.
+- a count: what `AgentMemoryService.statistics` costs each operation.
 - verify: records per second, and the length of the records.
 """
 
@@ -22,15 +24,16 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 
 from _comparing import ROUNDS, Call, compare, microseconds
 
-from agent_memory import AgentMemory, AgentMemoryService
+from agent_memory import AgentMemory, AgentMemoryService, hookimpl
 from agent_memory.audit.record import START, encode
 from agent_memory.audit.verifier import Verifier
 from agent_memory.core.hooks import Hooks
+from agent_memory.core.statistics import MOST_PENDING, Tally
 from agent_memory.core.tree import Tree
 from agent_memory.key import Key
 from agent_memory.plugins.audit import AuditPlugin
@@ -117,6 +120,32 @@ def empty_hooks() -> None:
     )
 
 
+class Surrounding:
+    """A plugin whose context does nothing."""
+
+    @hookimpl
+    def agent_memory_operation_context(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
+def contexts() -> None:
+    bare, surrounded = (AgentMemory.open(MemoryBackend(), plugins=plugins) for plugins in ([], [Surrounding()]))
+    for memory in (bare, surrounded):
+        memory.write("notes/a.md", TEXT)
+    compare("a context, a read from memory", lambda: bare.read("notes/a.md"), lambda: surrounded.read("notes/a.md"))
+
+
+def counted() -> None:
+    tally = Tally()
+
+    def count() -> None:
+        tally.pending.append(("read", "ok", 0, 0, 0.001, 0.001))
+        if len(tally.pending) >= MOST_PENDING:
+            tally.fold()
+
+    print(f"{'a count':<34}   {statistics.median(microseconds(count, 10_000) for _ in range(ROUNDS)):9.3f} µs")
+
+
 def verified() -> None:
     facts = {"id": "0123456789ab-1", "actor": "model", "agent": "bob", "operation": "append", "path": "notes/log.md",
              "given": 20, "outcome": "ok", "size": 12345, "sha256": "a" * 64, "duration": 0.00123}  # fmt: skip
@@ -140,6 +169,8 @@ def verified() -> None:
 
 def main(directory: Path) -> None:
     empty_hooks()
+    counted()
+    contexts()
     reads(directory)
     changes(directory, "write 1 KB, durable, plain unaudited", lambda memory: memory.write("notes/a.md", TEXT))
     changes(directory, "append, durable, plain unaudited", lambda memory: memory.append("notes/log.md", "a line\n"))

@@ -44,7 +44,7 @@ def test_sync_and_async_have_the_same_names_and_arguments(sync: type, asynchrono
         assert here[name].parameters == there[name].parameters, name
     waits = {name for name in there if inspect.iscoroutinefunction(getattr(asynchronous, name))}
     of_views = {"subtree", "read_only", "acting_as", "with_timeout", "once"}
-    of_views |= {"as_sync", "as_async"}
+    of_views |= {"as_sync", "as_async", "statistics"}
     assert there.keys() - waits <= {"open", "agent", "usage", *of_views}  # an async iterator is not awaited
 
 

@@ -21,6 +21,7 @@ import pluggy
 
 from agent_memory.core.in_progress import InProgress
 from agent_memory.core.registration import label, manager_with
+from agent_memory.core.statistics import Tally
 from agent_memory.core.switches import traces_plugins
 from agent_memory.errors import AgentMemoryError, InvalidPathError, OperationDenied, OutcomeUnknownError
 from agent_memory.hookspecs import BackendFactory, Operation, Outcome, Plugin
@@ -35,6 +36,7 @@ class Hooks:
 
     Attributes:
         in_progress: the service's operations that may still call the plugins.
+        tally: counts the service's operations, also if it has no plugins.
         contexts: the implementations that put a context manager around the storage's part of an operation.
 
     Raises:
@@ -44,6 +46,7 @@ class Hooks:
 
     def __init__(self, plugins: Iterable[object] = ()) -> None:
         self.in_progress = InProgress()
+        self.tally = Tally()
         self._manager = manager_with(plugins)
         hook = self._manager.hook
         self._before = _implementations(hook.agent_memory_before_operation)
@@ -118,6 +121,7 @@ class Hooks:
 
     def key_rejected(self, agent: str | None, error: InvalidPathError, actor: str | None) -> None:
         """Report to every observer that a name was refused; the caller raises ``error`` even if an observer fails."""
+        self.tally.pending.append(None)
         try:
             facts = {"agent": agent, "text": error.refused, "reason": error.rule, "actor": actor}
             Report(self._rejected, facts)()

@@ -28,6 +28,7 @@ from agent_memory.core.internal_trees import Sweep, about_file
 from agent_memory.core.limits.quota import Quotas
 from agent_memory.core.limits.store import LimitedStore
 from agent_memory.core.protected_names import ProtectedNames
+from agent_memory.core.statistics import MOST_PENDING, Ended, bytes_written, conflicts_of
 from agent_memory.core.versions.settings import SettingsCache
 from agent_memory.core.versions.states import require_state
 from agent_memory.errors import (
@@ -68,6 +69,7 @@ class Call:
         time: the start, in POSIX seconds.
         started: when the caller called, by the clock of ``run``.
         at_work: whether the storage may have been called.
+        seconds: what the caller has waited at the report.
         storage_seconds: how long the flow took, with its requests, retries and waits for locks.
         raised_by_caller: the exception of a function that the caller gave, if it raised one.
         contexts: the context managers of plugins around the flow; None if no plugin has one.
@@ -84,12 +86,14 @@ class Call:
     time: float
     started: float
     at_work: bool = False
+    seconds: float = 0.0
     storage_seconds: float = 0.0
     effect: Effect | None = None
     report: Report | None = None
     raised_by_caller: BaseException | None = None
     contexts: OperationContexts | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
+    is_counted: bool = False
     is_reported: bool = False
     _operation: Operation | None = None
 
@@ -389,16 +393,32 @@ class Scope:
 
     async def _report(self, call: Call, failed: BaseException | None, raised: BaseException | None) -> None:
         """Call the observers with the outcome; ``raised`` is the error that the caller will get."""
+        if not call.is_counted:
+            self._count(call, failed)
         if not self.hooks.observers or (
             raised is None and call.effect and not call.effect.skipped and not self.hooks.wants_successes()
         ):
             return
         if call.report is None:
-            duration = call.run.now() - call.started
-            times = duration, call.storage_seconds
+            times = call.seconds, call.storage_seconds
             outcome = _succeeded(call.effect, *times) if call.effect else _failed(failed, call.at_work, *times)
             call.report = self.hooks.report(call.operation, outcome)
         await call.offload(partial(call.call_observers, call.report))
+
+    def _count(self, call: Call, failed: BaseException | None) -> None:
+        """Count the operation for `agent_memory.core.statistics.Statistics`."""
+        call.seconds = call.run.now() - call.started
+        tally, times = self.hooks.tally, (call.seconds, call.storage_seconds)
+        if (effect := call.effect) is not None:
+            written = effect.sha256 and bytes_written(call.kind, len(call.data), effect)
+            ended: Ended = (call.kind, "ok", int(written or 0), effect.attempts - 1, *times)
+        else:
+            outcome = _failed(failed, call.at_work, *times)
+            ended = (call.kind, outcome.status, 0, conflicts_of(outcome.attempts, outcome.error), *times)
+        call.is_counted = True  # no signal handler can raise between this statement and the end of the next call
+        tally.pending.append(ended)
+        if len(tally.pending) >= MOST_PENDING:
+            tally.fold()
 
 
 def _called(run: Run) -> float:

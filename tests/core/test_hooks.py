@@ -146,8 +146,8 @@ OF_VIEWS = {  # tests/core/versions tests the calls of `versions`
 NO_OPERATIONS = {
     AgentMemory: OF_VIEWS | {"close"},
     AsyncAgentMemory: OF_VIEWS | {"aclose"},
-    AgentMemoryService: {"agent", "capabilities", "close", "usage", "expire"},  # operations of each agent
-    AsyncAgentMemoryService: {"agent", "capabilities", "aclose", "usage", "expire"},
+    AgentMemoryService: {"agent", "capabilities", "close", "statistics"} | {"usage", "expire"},  # of each agent
+    AsyncAgentMemoryService: {"agent", "capabilities", "aclose", "statistics"} | {"usage", "expire"},
 }
 READING = {"read", "stat", "exists", "list", "agent_ids"}
 METHODS = [

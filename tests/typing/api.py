@@ -17,6 +17,7 @@ from agent_memory import (
     Limits,
     Operation,
     Outcome,
+    Statistics,
     TreeResult,
     WriteResult,
     agent_id,
@@ -35,6 +36,7 @@ class Observer:
 def sync_api(path: Path) -> None:
     with AgentMemoryService(path, plugins=[Observer(), AuditPlugin(path / "audit.jsonl")]) as service:
         assert_type(service.limits(), Limits | None)
+        assert_type(service.statistics(), Statistics)
         memory = service.agent(agent_id("slack:C0123"))
         assert_type(memory, AgentMemory)
         assert_type(service.agent_ids(), tuple[str, ...])
