@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import timedelta
 
 import click
 
-from agent_memory.cli.arguments import max_results_option, memory_path
+from agent_memory.cli.arguments import ask, max_results_option, memory_path, require_answer, yes_option
 from agent_memory.cli.files import ContentCommand, content_argument, given_text, show_unchanged
 from agent_memory.cli.output import Exit, counted, moment, note, printable, row, show_json
-from agent_memory.cli.settings import Access, Command, Group, Settings, pass_settings
+from agent_memory.cli.settings import Access, Command, Group, Settings, pass_settings, usage_errors
 from agent_memory.conversation.memory import HISTORY, ConversationMemory
 from agent_memory.conversation.messages import Message, Skipped
 from agent_memory.conversation.search import Match, formatted
@@ -20,12 +22,13 @@ from agent_memory.key.quoting import field
 from agent_memory.tools._protected import files_of_conversations, marks_above, take_back_marks
 
 _LAST = 20
+_MOST_DAYS = 100_000
 _INDENT = "\n    "
 
 
 @click.group(cls=Group)
 def conversation() -> None:
-    """Show, append to and search a conversation of the agent; allow one where a tool was told that there is none."""
+    """Show, append to, search and compact a conversation of the agent; allow one where a tool was told of none."""
 
 
 _in_directory = click.option(
@@ -39,9 +42,9 @@ _in_directory = click.option(
 
 @contextmanager
 def _conversation(settings: Settings, access: Access, directory: str) -> Iterator[ConversationMemory]:
-    """The conversation in a directory of the memory of ``--agent``; a missing directory is an error for a reader."""
+    """The conversation in a directory of the memory of ``--agent``, which only an append creates."""
     with settings.memory(access) as memory:
-        if directory and access is Access.READ and not memory.is_directory(directory):
+        if directory and access is not Access.MAKE and not memory.is_directory(directory):
             raise _no_directory(directory)
         yield ConversationMemory(memory.subtree(directory) if directory else memory, system_messages=True)
 
@@ -158,6 +161,39 @@ def search(settings: Settings, query: str, days: int, max_results: int, director
 def _document(match: Match) -> dict[str, object]:
     around = {"before": match.before, "hit": match.hit, "after": match.after}
     return {name: message and message.to_mapping() for name, message in around.items()}
+
+
+@conversation.command(cls=Command)
+@click.option("--keep-last", type=click.IntRange(1), metavar="N", help="Keep the last N messages.")
+@click.option(
+    "--days",
+    type=click.FloatRange(0, _MOST_DAYS, min_open=True),
+    metavar="D",
+    help="Keep the messages of the last D days.",
+)
+@click.option(
+    "--archive-to", type=memory_path, metavar="PATH", help="Add the lines to this file before they are removed."
+)
+@_in_directory
+@yes_option
+@pass_settings
+def compact(
+    settings: Settings, keep_last: int | None, days: float | None, archive_to: str | None, directory: str, yes: bool
+) -> None:
+    """Remove the oldest messages, and move them to an archive if --archive-to names one.
+
+    With both --keep-last and --days both hold. The last message always stays. PATH is relative to --directory.
+    """
+    if keep_last is None and days is None:
+        raise click.UsageError("give --keep-last, --days, or both")
+    require_answer("conversation compact", yes)
+    with _conversation(settings, Access.CHANGE, directory) as memory, usage_errors():
+        place = f"moved to {archive_to}" if archive_to else "deleted"
+        ask(f"Compact {HISTORY} of agent {settings.agent}, so that the oldest messages are {place}?", yes)
+        age = None if days is None else timedelta(days=days)
+        result = memory.compact(keep_last=keep_last, older_than=age, archive_to=archive_to)
+    moved = f", archived in {field(archive_to)}" if archive_to and result.archived else ""
+    settings.show(asdict(result), f"removed {counted(result.removed, 'line')}{moved}; {result.kept:,} stay")
 
 
 @conversation.command(cls=Command)

@@ -90,6 +90,8 @@ def usage_errors() -> Iterator[None]:
     """Report a wrong value, for example of a configuration, as a wrong use of the command."""
     try:
         yield
+    except AgentMemoryError:
+        raise
     except ValueError as error:
         raise click.UsageError(str(error)) from error
 

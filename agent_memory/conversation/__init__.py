@@ -1,5 +1,6 @@
 """Memory for an agent loop: history, memory document and schedule in one tree of files."""
 
+from agent_memory.conversation.compacting import CompactResult
 from agent_memory.conversation.context import AsyncMemoryContext, ContextMessages, MemoryContext
 from agent_memory.conversation.jobs import CronJob, CronJobs
 from agent_memory.conversation.memory import AsyncConversationMemory, ConversationMemory
@@ -17,6 +18,7 @@ __all__ = [
     "AsyncMemoryContext",
     "AsyncMemoryWriteTool",
     "AsyncSearchHistoryTool",
+    "CompactResult",
     "ContextMessages",
     "ConversationMemory",
     "CronJob",

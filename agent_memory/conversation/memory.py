@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from datetime import timedelta
+from pathlib import PurePosixPath
 from typing import Final, NamedTuple
 
+from agent_memory.conversation.compacting import Compaction, CompactResult
 from agent_memory.conversation.jobs import CronJob, CronJobs, job_values, load_jobs, saved_jobs
 from agent_memory.conversation.messages import History, Message, Skipped
 from agent_memory.conversation.search import HistorySearch, Matches
+from agent_memory.conversation.selection import MessageSelection
 from agent_memory.core.sync_facade import step, sync_facade
 from agent_memory.errors import AgentMemoryFileNotFoundError, ConflictError, ReadError
 from agent_memory.memory import AgentMemory, AsyncAgentMemory, WriteResult
@@ -91,6 +95,32 @@ class ConversationMemory:
             max_results: the most matches.
         """
         return step(self._async.search(query, since=since, max_results=max_results))
+
+    def compact(
+        self, *, keep_last: int | None = None, older_than: timedelta | None = None, archive_to: str | None = None
+    ) -> CompactResult:
+        """Remove the oldest lines of the history, and first write them to an archive if its name is given.
+
+        Lines that others append meanwhile stay, and so does the last message. No cut separates a tool call from its
+        result; rather more lines stay. A line without a message goes with the message before it. After an interruption,
+        the next call with the same archive first completes the removal; each line is archived once. Both files are read
+        and written as a whole.
+
+        Args:
+            keep_last: the number of messages that stay; `load_history` counts them in the same way.
+            older_than: the age of the messages to remove, by their timestamps; the first newer one and all after it
+                stay. With ``keep_last``, only lines are removed that both arguments let go.
+            archive_to: the file of the same tree to which the lines are added.
+
+        Raises:
+            ConflictError: other writers were faster until the timeout.
+            FileTooLargeError: the history or the archive has more than the backend's ``max_bytes``.
+            InvalidContentError: a plugin changed the last line of the archive; nothing was removed.
+            TypeError: ``older_than`` is no timedelta.
+            ValueError: neither ``keep_last`` nor ``older_than``, one of them is not positive, or ``archive_to`` is a
+                file of the conversation.
+        """
+        return step(self._async.compact(keep_last=keep_last, older_than=older_than, archive_to=archive_to))
 
     def load_global_memory(self) -> str:
         """Load the memory document, ``""`` if there is none."""
@@ -194,6 +224,15 @@ class AsyncConversationMemory:
             return await self._memory.scan(HISTORY, search.run)
         except AgentMemoryFileNotFoundError:
             return Matches()
+
+    async def compact(
+        self, *, keep_last: int | None = None, older_than: timedelta | None = None, archive_to: str | None = None
+    ) -> CompactResult:
+        """See `ConversationMemory.compact`."""
+        selection = MessageSelection.of(keep_last, older_than, system=self._system)
+        if isinstance(archive_to, str) and PurePosixPath(archive_to).as_posix() in (HISTORY, JOBS, MEMORY):
+            raise ValueError(f"archive_to must be another file than those of the conversation, not {archive_to!a}")
+        return await Compaction(self._memory, HISTORY, selection, archive_to).run()
 
     async def load_global_memory(self) -> str:
         """See `ConversationMemory.load_global_memory`."""

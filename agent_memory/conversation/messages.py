@@ -15,7 +15,6 @@ from agent_memory.reading.lines import MARK, MAX_LINE
 _OPTIONAL: Final = ("tool_calls", "tool_call_id", "reasoning_content", "channel", "sender_id")
 _FIELDS: Final = ("role", "content", "timestamp", *_OPTIONAL)
 _SYSTEM_ROLES: Final = frozenset({"system", "developer"})
-"""Roles that model APIs treat as the program's own words."""
 _TEXT_OR_NONE: Final = frozenset({str, type(None)})
 _PREVIEW = 80
 
@@ -86,6 +85,11 @@ class Message:
         return line
 
 
+def is_system(message: Message) -> bool:
+    """Whether model APIs treat a message as the program's own words."""
+    return message.role.strip().lower() in _SYSTEM_ROLES
+
+
 def parse(line: bytes) -> Message | None:
     """Parse the message of a line; None if the line is not UTF-8, not JSON, or does not have a message's fields."""
     try:
@@ -152,7 +156,7 @@ class Skipped:
         message = parse(line)
         if message is None:
             self.add(line)
-        elif not system and message.role.strip().lower() in _SYSTEM_ROLES:
+        elif not system and is_system(message):
             self.withheld += 1
             return None
         return message

@@ -40,6 +40,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "export": ("folder",),
     "forget": ("--yes", "plan.md"),
     "conversation append": ("hello", "--role", "user"),
+    "conversation compact": ("--keep-last", "1", "--yes"),
     "conversation search": ("river",),
     "conversation show": (),
     "import": ("files",),
@@ -91,7 +92,8 @@ def seed(tmp_path: Path) -> None:
     with AuditPlugin(url) as audit, AgentMemoryService(url, plugins=[audit], actor="ops") as service:
         for agent in ("ann", "default"):
             service.write_memory_file(agent, "plan.md", f"the plan of {agent}")
-            ConversationMemory(service.agent(agent)).append_message(Message("user", f"{agent} at the river"))
+            messages = [Message(role, f"{agent} at the river") for role in ("user", "assistant")]
+            ConversationMemory(service.agent(agent)).append_messages(messages)
 
 
 def seed_versions(url: str) -> None:

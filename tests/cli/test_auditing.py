@@ -22,7 +22,8 @@ KEY = b"a key of 16 bytes at least"
 CHANGING = {
     "append": "append", "cp": "copy", "create": "create", "edit": "edit", "expire": "delete",
     "forget": "forget",
-    "conversation append": "append", "import": "create", "mv": "rename", "prune": "prune", "redact": "redact",
+    "conversation append": "append", "conversation compact": "edit",
+    "import": "create", "mv": "rename", "prune": "prune", "redact": "redact",
     "restore": "restore", "rm": "delete", "undo": "delete", "write": "write",
 }  # fmt: skip
 LOG = Path(".agent-memory/.agent-memory/audit")

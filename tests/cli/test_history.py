@@ -1,4 +1,4 @@
-"""conversation show, append and search: output, stored messages, errors, exit codes, and JSON."""
+"""conversation show, append, compact and search: output, stored messages, errors, exit codes, and JSON."""
 
 from __future__ import annotations
 
@@ -106,6 +106,38 @@ def test_append_stores_a_message_with_the_current_time(run: Run) -> None:
     (message,) = stored()
     assert before <= datetime.fromisoformat(message.pop("timestamp")) <= datetime.now(UTC)
     assert message == {"role": "user", "content": "- caf\u00e9\nand more", "channel": "cli", "sender_id": "ann"}
+
+
+def test_compact_removes_the_oldest_messages_and_archives_them(run: Run, history: History) -> None:
+    now = datetime.now(UTC)
+    history(b"".join(line(str(days), timestamp=(now - timedelta(days=days)).isoformat()) for days in (9, 8, 2, 1)))
+    result = run("conversation", "compact", "--days", "8.5", "--archive-to", "old/history.jsonl", "--yes")
+    assert (result.exit_code, result.stdout) == (0, "removed 1 line, archived in old/history.jsonl; 3 stay\n")
+    assert shown(run("conversation", "show", "--directory", "old")) == ["9"]
+    result = run("conversation", "compact", "--keep-last", "1", "--yes", "--json")
+    assert json.loads(result.stdout) == {"kept": 1, "removed": 2, "archived": 0}
+    assert shown(run("conversation", "show")) == ["1"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (["--yes"], 2, "give --keep-last, --days, or both"),
+        (["--keep-last", "1"], 2, "conversation compact asks first"),
+        (["--keep-last", "0", "--yes"], 2, "0 is not in the range"),
+        (["--days", "1e9", "--yes"], 2, "not in the range"),
+        (["--keep-last", "1", "--archive-to", "history.jsonl", "--yes"], 2, "archive_to must be another file"),
+        (["--keep-last", "1", "--archive-to", "a:b", "--yes"], 5, "try 'a-b'"),
+        (["--keep-last", "1", "--directory", "nowhere", "--yes"], 3, "no such directory"),
+    ],
+)
+def test_a_wrong_compaction_is_refused_and_changes_nothing(
+    run: Run, history: History, arguments: list[str], code: int, told: str
+) -> None:
+    path = history(line("one") + line("two"))
+    result = run("conversation", "compact", *arguments)
+    assert (result.exit_code, told in result.stderr) == (code, True), result.stderr
+    assert path.read_bytes() == line("one") + line("two")
 
 
 def test_append_accepts_the_same_sources_of_content_as_write(run: Run, tmp_path: Path) -> None:

@@ -150,7 +150,7 @@ def _of_an_error(memory: AgentMemory, place: Place, operation: Operation, report
         faults.append(f"raised {report.error!r}")
     elif str(place.base) in str(report.error):
         faults.append(f"names a host path: {report.error}")
-    elif isinstance(report.error, OutcomeUnknownError | PartialOperationError):
+    elif operation.in_steps or isinstance(report.error, OutcomeUnknownError | PartialOperationError):
         faults += [] if found in operation.allowed else [f"neither old nor new: {_shown(found)}"]
     elif found != operation.start:
         faults.append(f"raised {report.error!r}, but there is {_shown(found)}")

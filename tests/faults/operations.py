@@ -9,10 +9,13 @@ import itertools
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 
 from agent_memory import ABSENT, ANY, SHA256, AgentMemory
+from agent_memory.conversation import ConversationMemory, Message
+from agent_memory.conversation.compacting import _Removal
 
 Tree = Mapping[str, str]
 
@@ -36,6 +39,7 @@ class Operation:
         again: the files after another run that starts from ``after``.
         appends: the file whose end may be torn by a kill during a write; the next append ends that line.
         once: whether another run, also after a kill, changes nothing more: it may raise `OutcomeUnknownError`.
+        in_steps: whether an error may leave a state of ``between``.
         prepare: creates the files at the start, in a store that keeps versions.
         kept: the allowed contents of the versions of each file, oldest first; those of a finished operation are last.
     """
@@ -48,6 +52,7 @@ class Operation:
     again: Tree | None = None
     appends: str | None = None
     once: bool = False
+    in_steps: bool = False
     prepare: Callable[[AgentMemory], object] | None = None
     kept: Mapping[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
 
@@ -96,10 +101,14 @@ def _brief(memory: AgentMemory) -> AgentMemory:
     return memory.with_timeout(0.1)
 
 
+_TIME = datetime(2026, 3, 1, tzinfo=UTC)
 _BESIDE = {"other.md": OTHER}
 _TREE = {"d/a.md": OLD, "d/e/b.md": NEW}
 _MOVED = {name.replace("d/", "n/", 1): text for name, text in _TREE.items()}
 _PAIRS = tuple(zip(_TREE, _MOVED, _TREE.values(), strict=True))
+_REMOVED = f"{Message('user', OLD, _TIME).to_line()}\n" * 2
+_KEPT = f"{Message('user', NEW, _TIME).to_line()}\n"
+_NOTE = _Removal(len(_REMOVED), len(_REMOVED + _KEPT), sha256((_REMOVED + _KEPT).encode()).hexdigest()).note.decode()
 
 OPERATIONS = {
     operation.name: operation
@@ -198,6 +207,17 @@ OPERATIONS = {
             lambda m: _brief(m).once("k").delete("d/a.md"),
             _BESIDE,
             once=True,
+        ),
+        Operation(
+            "compact a history",
+            {"history.jsonl": f"{_REMOVED}{_KEPT}"},
+            lambda m: ConversationMemory(m).compact(keep_last=1, archive_to="n/old.jsonl"),
+            {"history.jsonl": _KEPT, "n/old.jsonl": _REMOVED},
+            between=tuple(
+                {"history.jsonl": history, "n/old.jsonl": f"{_REMOVED}{_NOTE}"}
+                for history in (f"{_REMOVED}{_KEPT}", _KEPT)
+            ),
+            in_steps=True,
         ),
         Operation("delete", {**_BESIDE, "a.md": OLD}, lambda m: m.delete("a.md"), _BESIDE),
         Operation(

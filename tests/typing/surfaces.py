@@ -10,6 +10,7 @@ from agent_memory.conversation import (
     AsyncConversationMemory,
     AsyncMemoryContext,
     AsyncSearchHistoryTool,
+    CompactResult,
     ContextMessages,
     ConversationMemory,
     CronJobs,
@@ -50,6 +51,7 @@ def sync_surfaces(memory: AgentMemory) -> None:
     assert_type(conversation.load_history(3), History)
     assert_type(conversation.iter_history(), Iterator[Message])
     assert_type(conversation.search("a"), Matches)
+    assert_type(conversation.compact(keep_last=3), CompactResult)
     assert_type(conversation.load_cron_jobs(), CronJobs)
     assert_type(MemoryContext(conversation).build_messages("a", "b"), ContextMessages)
     assert_type(SearchHistoryTool(conversation).call({"query": "a"}), ToolResult)
