@@ -173,6 +173,17 @@ def agent_memory_check_content(operation: Operation, content: bytes) -> None:
 
 
 @hookspec
+def agent_memory_check_read(operation: Operation, content: bytes, start: int, size: int) -> None:
+    """Called with the bytes that a read found, before the caller gets them; raise to refuse the operation.
+
+    ``content`` begins at the byte ``start`` of a file, or of an earlier version, that has ``size`` bytes. So a read of
+    a whole file has the start 0 and ``size`` bytes of content; a read in ranges calls the hook for each range that has
+    bytes. An edit calls it once per attempt, before the caller's function gets the old content. Operations that give
+    no content to the caller, such as a rename, do not call it.
+    """
+
+
+@hookspec
 def agent_memory_check_size(operation: Operation, size: int) -> None:
     """Called instead of the two hooks above for content written in parts, with its size in bytes; raise to refuse it.
 

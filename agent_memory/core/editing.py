@@ -11,6 +11,7 @@ from agent_memory.core.flows import Effect, read_expected, read_if_present, sha2
 from agent_memory.core.precondition import SHA256, EditCondition
 from agent_memory.errors import AgentMemoryFileNotFoundError, ConflictError
 from agent_memory.key import Key
+from agent_memory.reading.reader import CheckRead
 from agent_memory.runtime.run import Run
 
 Change: TypeAlias = Callable[[bytes], bytes | None]
@@ -18,10 +19,11 @@ Change: TypeAlias = Callable[[bytes], bytes | None]
 
 
 class EditHooks(NamedTuple):
-    """The hooks of an edit: the filters of its new content, and the guards of a deletion."""
+    """The hooks of an edit: the filters of its new content, the guards of a deletion, and those of its old content."""
 
     apply_filters: Callable[[bytes], Awaitable[bytes]]
     permit_delete: Callable[[], Awaitable[None]]
+    check_read: CheckRead | None = None
 
 
 async def edit(
@@ -40,6 +42,8 @@ async def edit(
 
     async def attempt() -> Effect:
         before = await _read(store, run, key, when)
+        if before is not None and hooks.check_read is not None:
+            await hooks.check_read(before.data, 0, before.size)
         changed = _changed(change, before.data if before else missing)
         if changed is None:
             return await _delete(store, run, key, before, hooks)

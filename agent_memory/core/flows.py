@@ -52,6 +52,7 @@ from agent_memory.errors import (
     WriteError,
 )
 from agent_memory.key import Key
+from agent_memory.reading.reader import CheckRead
 from agent_memory.runtime.run import Run
 
 T = TypeVar("T")
@@ -85,15 +86,19 @@ class Effect:
     versions_searched: bool = True
 
 
-async def read(store: Backend, run: Run, key: Key) -> Effect:
+async def read(store: Backend, run: Run, key: Key, check: CheckRead | None = None) -> Effect:
     """Read a whole file."""
     snapshot = await run.call(store.read, key)
+    if check is not None:
+        await check(snapshot.data, 0, snapshot.size)
     return Effect(data=snapshot.data, size=snapshot.size)
 
 
-async def read_text(store: Backend, run: Run, key: Key) -> Effect:
+async def read_text(store: Backend, run: Run, key: Key, check: CheckRead | None = None) -> Effect:
     """Read a whole file that must be UTF-8."""
     snapshot = await run.call(store.read, key)
+    if check is not None:
+        await check(snapshot.data, 0, snapshot.size)
     return Effect(text=decode(key, snapshot.data), size=snapshot.size)
 
 

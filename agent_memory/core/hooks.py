@@ -52,11 +52,13 @@ class Hooks:
         self._before = _implementations(hook.agent_memory_before_operation)
         self._filter = _implementations(hook.agent_memory_filter_content)
         self._check = _implementations(hook.agent_memory_check_content)
+        self._read = _implementations(hook.agent_memory_check_read)
         self._size = _implementations(hook.agent_memory_check_size)
         self.contexts = _implementations(hook.agent_memory_operation_context)
         self._after = _implementations(hook.agent_memory_after_operation)
         self._rejected = _implementations(hook.agent_memory_key_rejected)
         self.guards = bool(self._before)
+        self.guards_of_reads = bool(self._read)
         self.see_content = bool(self._filter or self._check)
         by_size = [each.plugin for each in self._size]
         self.need_content = [each.plugin for each in (*self._filter, *self._check) if each.plugin not in by_size]
@@ -88,6 +90,10 @@ class Hooks:
             content = _filtered(each, operation, content)
         _call_guards(self._check, {"operation": operation, "content": content})
         return content
+
+    def check_read(self, operation: Operation, content: bytes, start: int, size: int) -> None:
+        """Call the guards of content that was read; errors as `before`."""
+        _call_guards(self._read, {"operation": operation, "content": content, "start": start, "size": size})
 
     def call_size_guards(self, operation: Operation, size: int) -> None:
         """Call the guards of sizes for content that plugins cannot see.

@@ -45,6 +45,7 @@ from agent_memory.errors import (
 )
 from agent_memory.hookspecs import READING, Operation, OperationKind, Outcome
 from agent_memory.key import Key
+from agent_memory.reading.reader import CheckRead
 from agent_memory.runtime.io_loop import AsyncIORun
 from agent_memory.runtime.run import Run
 from agent_memory.runtime.threaded import ThreadedRun
@@ -385,6 +386,16 @@ class Scope:
             return await call.offload(lambda: call.call_hooks(lambda: self.hooks.apply_filters(call.operation, data)))
         return data
 
+    def read_guard(self, call: Call) -> CheckRead | None:
+        """Return the check of content that the caller is about to get; None if no plugin checks it."""
+        return partial(self._check_read, call) if self.hooks.guards_of_reads else None
+
+    async def _check_read(self, call: Call, content: bytes, start: int, size: int) -> None:
+        if not content and size:
+            return  # a range without bytes
+        hooks = partial(self.hooks.check_read, call.operation, content, start, size)
+        await call.offload(lambda: call.call_hooks(hooks))
+
     async def permit_delete(self, call: Call) -> None:
         """Ask the guards whether an edit may delete its file: with the same id, and the kind "delete"."""
         if self.hooks.guards:
@@ -410,8 +421,8 @@ class Scope:
         call.seconds = call.run.now() - call.started
         tally, times = self.hooks.tally, (call.seconds, call.storage_seconds)
         if (effect := call.effect) is not None:
-            written = effect.sha256 and bytes_written(call.kind, len(call.data), effect)
-            ended: Ended = (call.kind, "ok", int(written or 0), effect.attempts - 1, *times)
+            written = bytes_written(call.kind, len(call.data), effect) or 0
+            ended: Ended = (call.kind, "ok", written, effect.attempts - 1, *times)
         else:
             outcome = _failed(failed, call.at_work, *times)
             ended = (call.kind, outcome.status, 0, conflicts_of(outcome.attempts, outcome.error), *times)

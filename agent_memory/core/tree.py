@@ -108,12 +108,16 @@ class Tree(VersionedTree):
             await aclose_backend(self.backend)
 
     async def read(self, run: Run, path: str) -> bytes:
-        call = await self.operate(run, "read", path, lambda store, run, c: flows.read(store, run, c.key))
-        return call.result.data
+        def flow(store: Backend, run: Run, c: Call) -> Awaitable[Effect]:
+            return flows.read(store, run, c.key, self.read_guard(c))
+
+        return (await self.operate(run, "read", path, flow)).result.data
 
     async def read_text(self, run: Run, path: str) -> str:
-        call = await self.operate(run, "read", path, lambda store, run, c: flows.read_text(store, run, c.key))
-        return call.result.text
+        def flow(store: Backend, run: Run, c: Call) -> Awaitable[Effect]:
+            return flows.read_text(store, run, c.key, self.read_guard(c))
+
+        return (await self.operate(run, "read", path, flow)).result.text
 
     async def read_many(
         self, run: Run, paths: Iterable[str], read: Callable[[Run, str], Awaitable[T]], missing_ok: bool
@@ -132,8 +136,10 @@ class Tree(VersionedTree):
 
     async def scan(self, run: Run, path: str, work: Callable[[Reader], Awaitable[T]]) -> T:
         async def scanned(store: Backend, run: Run, c: Call) -> tuple[T, Effect]:
-            reader = Reader(store, run, c.key)
-            return await work(reader), Effect(size=reader.size)
+            reader = Reader(store, run, c.key, self.read_guard(c))
+            found = await work(reader)
+            reader.require_permitted()  # `work` may have caught the refusal
+            return found, Effect(size=reader.size)
 
         return await self.find(run, "read", path, scanned)
 
@@ -143,6 +149,8 @@ class Tree(VersionedTree):
         async def flow(store: Backend, run: Run, c: Call) -> Effect:
             reader = Reader(store, run, c.key)
             data = await last_lines(reader, lines, store.max_bytes)
+            if check := self.read_guard(c):
+                await check(data, reader.size - len(data), reader.size)
             return Effect(text=flows.decode(c.key, data), size=reader.size)
 
         return (await self.operate(run, "read", path, flow)).result.text
@@ -274,7 +282,9 @@ class Tree(VersionedTree):
                     c.raised_by_caller = error
                     raise
 
-            hooks = editing.EditHooks(partial(self.apply_filters, c), partial(self.permit_delete, c))
+            hooks = editing.EditHooks(
+                partial(self.apply_filters, c), partial(self.permit_delete, c), self.read_guard(c)
+            )
             of_none = b"" if missing is None else missing()
             return editing.edit(store, run, c.key, changed, hooks, condition, of_none)
 

@@ -98,16 +98,20 @@ class VersionedTree(Scope):
         return not any(names.hides(top.join(without_top(path, top.path))) for names in self.protected)
 
     async def read_version(self, run: Run, path: str, version: str) -> bytes:
-        async def found(_store: Backend, _run: Run, key: Key, histories: Histories) -> bytes:
-            return await histories.content(key, version)
-
-        return await self._of_histories(run, "read_version", path, found)
+        return await self._read_version(run, path, version, lambda _, data: data)
 
     async def read_version_text(self, run: Run, path: str, version: str) -> str:
-        async def found(_store: Backend, _run: Run, key: Key, histories: Histories) -> str:
-            return flows.decode(key, await histories.content(key, version))
+        return await self._read_version(run, path, version, flows.decode)
 
-        return await self._of_histories(run, "read_version", path, found)
+    async def _read_version(self, run: Run, path: str, version: str, result: Callable[[Key, bytes], T]) -> T:
+        async def found(store: Backend, run: Run, c: Call) -> tuple[T, Effect]:
+            histories = Histories(store, run, self.agent)
+            content = await histories.content(c.key, version)
+            if check := self.read_guard(c):
+                await check(content, 0, len(content))
+            return result(c.key, content), Effect(skipped=histories.left_out)
+
+        return await self.find(run, "read_version", path, found)
 
     async def set_version_limits(self, run: Run, limits: VersionLimits | None) -> None:
         checked_limits(limits)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
 from agent_memory.backend import Backend, ETag, Snapshot
 from agent_memory.backend._deadline import renewed_deadline
-from agent_memory.errors import ConflictError
+from agent_memory.errors import ConflictError, OperationDenied
 from agent_memory.key import Key
 from agent_memory.runtime.run import Run
 
+CheckRead: TypeAlias = Callable[[bytes, int, int], Awaitable[None]]
+"""Checks bytes that were read: gets the bytes, where they begin, and the size of the file; raises to refuse them."""
 _MARK = 1024
 _MOST_BEGINNINGS = 100
 
@@ -21,7 +26,9 @@ class Reader:
     grew, has the same bytes in both places and changed elsewhere is not detected.
     """
 
-    def __init__(self, store: Backend, run: Run, key: Key) -> None:
+    def __init__(self, store: Backend, run: Run, key: Key, check: CheckRead | None = None) -> None:
+        self._check = check
+        self._refusal: OperationDenied | None = None
         self._store = store
         self._run = run
         self._key = key
@@ -57,14 +64,26 @@ class Reader:
         """The last ``size`` bytes of the file; only as the first read."""
         return await self._read(-size, None)
 
+    def require_permitted(self) -> None:
+        """Raise the refusal of an earlier read, if there was one."""
+        if self._refusal is not None:
+            raise self._refusal
+
     async def _read(self, start: int, end: int | None) -> bytes:
+        self.require_permitted()
         with renewed_deadline(self._run.now()):
             last = self._last
             snapshot = await (self._read_first(start, end) if last is None else self._read_on(last, start, end))
         self._last = snapshot
+        at = max(0, start if start >= 0 else self._size + start)
         if snapshot.data:
-            at = max(0, start if start >= 0 else self._size + start)
             self._marks = (self._marks[0], (at, snapshot.data[:_MARK]))
+        if self._check is not None:
+            try:
+                await self._check(snapshot.data, at, self._size)
+            except OperationDenied as refusal:
+                self._refusal = refusal
+                raise
         return snapshot.data
 
     async def _read_first(self, start: int, end: int | None) -> Snapshot:

@@ -21,6 +21,8 @@ class Rejected(NamedTuple):
 class RecordingPlugin:
     """Records the arguments of every hook call, in order.
 
+    It has no guard of reads and no context: after a guard, a cancelled read would end with another status.
+
     Attributes:
         before: the operations that the guards checked.
         checked: the contents that the guards checked, each with its operation.

@@ -1012,6 +1012,7 @@ def test_the_hooks_and_their_arguments_are_the_documented_ones() -> None:
         "agent_memory_before_operation": ["operation"],
         "agent_memory_filter_content": ["operation", "content"],
         "agent_memory_check_content": ["operation", "content"],
+        "agent_memory_check_read": ["operation", "content", "start", "size"],
         "agent_memory_check_size": ["operation", "size"],
         "agent_memory_operation_context": ["operation"],
         "agent_memory_after_operation": ["operation", "outcome"],
