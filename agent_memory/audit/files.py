@@ -133,6 +133,15 @@ class FileVerifier:
         for path in wanted:
             yield from self._missing(agent, path)
 
+    def judged_now(self, agent: str, path: str, reader: Reader, read_at: float) -> FileFinding | None:
+        """Judge one content, read at a time, by the newest records and the present salt; None if nothing differs."""
+        self.states.update()
+        self._known.pop(agent, None)
+        state = self.states.of(agent).get(path)
+        if state is not None and state.latest >= read_at:
+            return None  # the content may be older than the last change
+        return self._judged(agent, path, reader, read_at)
+
     def _missing(self, agent: str, path: str) -> Iterator[FileFinding]:
         if found := self._judged(agent, path, None):
             yield found
@@ -195,8 +204,10 @@ class FileVerifier:
         results = {self._proves(agent, append, _sha256(reader, start, append.size)) for start in (at, at + 1)}
         return True if True in results else None if None in results else False
 
-    def _proves(self, agent: str, recorded: Whole | LoggedAppend, sha256: str) -> bool | None:
-        """Whether a digest is of a content; None if its salt is not the present one."""
+    def _proves(self, agent: str, recorded: Whole | LoggedAppend, sha256: str | None) -> bool | None:
+        """Whether a digest is of a content; None if the content is unknown, or the salt is not the present one."""
+        if sha256 is None:
+            return None
         if recorded.digest is None or recorded.digest == _EMPTY:
             return (sha256 == _EMPTY) if recorded.digest else None
         if agent not in self._known:
@@ -238,8 +249,12 @@ def _content(whole: Whole) -> Whole:
     return Whole(whole.when, 0, _EMPTY) if whole.size is None else whole
 
 
-def _sha256(reader: Reader, start: int, end: int) -> str:
+def _sha256(reader: Reader, start: int, end: int) -> str | None:
+    """The digest of a part of a file; None if a reader of a part of the file does not have all of it."""
     digest = hashlib.sha256()
     for at in range(start, end, _BLOCK):
-        digest.update(step(reader.read(at, min(end, at + _BLOCK))))
+        data: bytes | None = step(reader.read(at, min(end, at + _BLOCK)))
+        if data is None:
+            return None
+        digest.update(data)
     return digest.hexdigest()
