@@ -9,7 +9,7 @@ from agent_memory.backend import ABSENT, ANY, PRESENT, Capabilities, Entry, ETag
 from agent_memory.core.actor import acting_as
 from agent_memory.core.expiring import ExpiredFile
 from agent_memory.core.limits.count import Usage
-from agent_memory.core.limits.settings import Limits
+from agent_memory.core.limits.settings import Budget, Limits
 from agent_memory.core.precondition import SHA256
 from agent_memory.core.statistics import OperationStatistics, Statistics
 from agent_memory.core.versions.origin import MadeBy
@@ -58,6 +58,7 @@ __all__ = [
     "AsyncAgentMemory",
     "AsyncAgentMemoryService",
     "BackendNotAvailableError",
+    "Budget",
     "Capabilities",
     "ConflictError",
     "ETag",

@@ -15,13 +15,36 @@ from agent_memory.cli.output import counted, moment, note, printable, row, show_
 from agent_memory.cli.settings import Access, Command, Settings, pass_settings, usage_errors
 from agent_memory.core.expiring import MOST_EXPIRED
 from agent_memory.core.limits.count import Usage
-from agent_memory.core.limits.settings import Limits
+from agent_memory.core.limits.settings import TREE, Budget, Limits
 from agent_memory.errors import AgentMemoryFileNotFoundError
 from agent_memory.key.quoting import field
 from agent_memory.memory import AgentMemory
 from agent_memory.service import AgentMemoryService
 
-_NAMES = tuple(each.name for each in fields(Limits))
+_NAMES = tuple(each.name for each in fields(Limits) if each.name != "warn_at")
+_UNITS = {each.name for each in fields(Budget)}
+
+
+class _BudgetType(click.ParamType):  # type: ignore[type-arg]  # generic only from click 8.4 on
+    """``PATTERN:UNIT=N[,UNIT=N]``, or ``PATTERN:off``, as a pattern and its budget or None."""
+
+    name = "budget"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, Budget | None]:
+        if isinstance(value, tuple):
+            return value
+        pattern, _, amounts = value.rpartition(":")
+        if pattern and amounts == "off":
+            return pattern, None
+        parts = dict(each.partition("=")[::2] for each in amounts.split(","))
+        if not (pattern and parts.keys() <= _UNITS and all(map(str.isdecimal, parts.values()))):
+            self.fail(f"{value!r} is not like MEMORY.md:lines=200, /:files=100,bytes=9000 or MEMORY.md:off", param, ctx)
+        try:
+            return pattern, Budget(**{unit: int(amount) for unit, amount in parts.items()})
+        except ValueError as error:
+            self.fail(f"{value!r}: {error}", param, ctx)
 
 
 @click.command(cls=Command)
@@ -103,6 +126,15 @@ def expire(
 @click.option("--agent-bytes", type=click.IntRange(1), help="With on: the most bytes of each agent's files.")
 @click.option("--agent-files", type=click.IntRange(1), help="With on: the most files of each agent.")
 @click.option("--count-versions/--no-count-versions", default=None, help="With on: whether kept versions count, too.")
+@click.option(
+    "--warn-at",
+    "budgets",
+    type=_BudgetType(),
+    multiple=True,
+    metavar="PATTERN:UNIT=N",
+    help="With on: warn a model near so many bytes or lines of a file, or with / as PATTERN so many bytes or files of "
+    "an agent. PATTERN:off removes it. Can be given several times.",
+)
 @pass_settings
 def limits(
     settings: Settings,
@@ -111,6 +143,7 @@ def limits(
     agent_bytes: int | None,
     agent_files: int | None,
     count_versions: bool | None,
+    budgets: tuple[tuple[str, Budget | None], ...],
 ) -> None:
     """Show the limits of the store, or set them with "on", or remove them with "off".
 
@@ -119,17 +152,18 @@ def limits(
     """
     given = zip(_NAMES, (file_bytes, agent_bytes, agent_files, count_versions), strict=True)
     chosen: dict[str, Any] = {name: value for name, value in given if value is not None}
-    if chosen and switch != "on":
+    if (chosen or budgets) and switch != "on":
         raise click.UsageError('limits are set with "limits on"')
     with settings.store(Access.READ if switch is None else Access.MAKE) as store:
         found = store.service.limits()
         if switch == "on":
-            try:
-                found = replace(found or Limits(), **chosen)
-            except ValueError as error:
-                raise click.UsageError(str(error)) from None
-            if not any(getattr(found, name) for name in _NAMES):
-                raise click.UsageError("give a limit: --file-bytes, --agent-bytes or --agent-files")
+            before = found or Limits()
+            warn_at = {**before.warn_at, **dict(budgets)}
+            chosen["warn_at"] = {pattern: budget for pattern, budget in warn_at.items() if budget}
+            with usage_errors():
+                found = replace(before, **chosen)
+            if not (found.refuse or found.warn_at or budgets):
+                raise click.UsageError("give a limit: --file-bytes, --agent-bytes, --agent-files or --warn-at")
         elif switch == "off":
             found = None
         if switch:
@@ -166,4 +200,11 @@ def _described(limits: Limits | None) -> str:
         (limits.agent_bytes, "bytes an agent" + (", with versions" if limits.count_versions else "")),
         (limits.agent_files, "files an agent"),
     )
-    return "at most " + ", ".join(f"{most:,} {what}" for most, what in named if most is not None)
+    refused = ", ".join(f"{most:,} {what}" for most, what in named if most is not None)
+    warned = ", ".join(
+        f"{amount:,} {unit if amount != 1 else unit.removesuffix('s')} of {'an agent' if pattern == TREE else pattern}"
+        for pattern, budget in limits.warn_at.items()
+        for unit, amount in budget.amounts()
+    )
+    parts = [f"at most {refused}"] if refused else []
+    return "; ".join([*parts, f"a warning near {warned}"] if warned else parts)

@@ -12,6 +12,7 @@ from agent_memory.conversation.memory import MEMORY, AsyncConversationMemory, Co
 from agent_memory.conversation.search import HistorySearch, Match, formatted
 from agent_memory.core.sync_facade import step
 from agent_memory.tools._model_text import overwriting
+from agent_memory.tools._warnings import warned
 from agent_memory.tools.arguments import Arguments, Parameter, as_mapping, object_schema
 from agent_memory.tools.results import MAX_CHARACTERS, Malformed, ToolRefusal, ToolResult, answered
 
@@ -156,7 +157,8 @@ class AsyncMemoryWriteTool:
         if not isinstance(content, str):
             raise ToolRefusal("Error: content is required")
         memory = self._conversation._memory
-        await memory.write(MEMORY, await overwriting(memory, MEMORY, content))
-        return ToolResult("Memory updated successfully.")
+        written = await memory.write(MEMORY, await overwriting(memory, MEMORY, content))
+        answer = "Memory updated successfully."
+        return ToolResult(await warned(memory, answer, MEMORY, shown="MEMORY.md", size=written.size, text=content))
 
     tool_definition = staticmethod(MemoryWriteTool.tool_definition)

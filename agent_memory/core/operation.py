@@ -355,7 +355,7 @@ class Scope:
     async def _permitted(self, flow: Flow, store: Backend, run: Run, call: Call) -> Effect:
         """Run a flow that may change files, if this release may change the store, within the limits of the store."""
         setting = await self.settings.permit(store, run, call)
-        if setting is None:
+        if setting is None or not setting.limits.refuse:
             return await flow(store, run, call)
         limited = LimitedStore(store, run, call.agent, setting, self.quotas.of(call.agent))
         return await flow(limited, limited.run, call)

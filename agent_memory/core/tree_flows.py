@@ -44,13 +44,15 @@ AT_ONCE: Final = 16
 """The number of files processed concurrently over a network."""
 
 
-async def pages(store: Backend, run: Run, prefix: Key, recursive: bool = True) -> AsyncIterator[Page]:
-    """List the names below a prefix, page by page."""
+async def pages(
+    store: Backend, run: Run, prefix: Key, recursive: bool = True, limit: int = _LIST_LIMIT
+) -> AsyncIterator[Page]:
+    """List the names below a prefix, page by page; ``limit``: at most so many names in a page."""
     after: str | None = None
     markers = Markers(prefix)
     while True:
         with renewed_deadline(run.now()):
-            page = await run.call(store.list, prefix, recursive=recursive, after=after, limit=_LIST_LIMIT)
+            page = await run.call(store.list, prefix, recursive=recursive, after=after, limit=limit)
         yield page
         after = page.next
         if after is None:

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any, Literal, Self, TypeVar, overload
 
 from agent_memory.backend import ABSENT, ANY, PRESENT, Entry
+from agent_memory.core.budgets import NearlyFull, nearly_full
 from agent_memory.core.limits.count import Usage
 from agent_memory.core.part_flows import Blocks
 from agent_memory.core.precondition import (
@@ -166,6 +167,9 @@ class AsyncAgentMemory(View):
 
     async def _entry(self, path: str) -> Entry:
         return await self._do(lambda run: self._tree.stat(run, path, with_etag=False))
+
+    async def _nearly_full(self, path: str | None, size: int | None, text: str | None) -> NearlyFull | None:
+        return await self._do(lambda run: nearly_full(run, self._tree, path, size, text))
 
     async def usage(self) -> Usage:
         """See `AgentMemory.usage`."""

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any, Literal, Self, TypeVar, overload
 
 from agent_memory.backend import ABSENT, ANY, PRESENT, Entry
+from agent_memory.core.budgets import NearlyFull, nearly_full
 from agent_memory.core.limits.count import Usage
 from agent_memory.core.part_flows import Blocks
 from agent_memory.core.precondition import (
@@ -174,6 +175,10 @@ class AgentMemory(View):
     def _entry(self, path: str) -> Entry:
         """As `stat`, but the etag may be None; never reads the content."""
         return step(self._tree.stat(self._run, path, with_etag=False))
+
+    def _nearly_full(self, path: str | None, size: int | None, text: str | None) -> NearlyFull | None:
+        """See `agent_memory.core.budgets.nearly_full`."""
+        return step(nearly_full(self._run, self._tree, path, size, text))
 
     def usage(self) -> Usage:
         """Count the files and their bytes, and the kept versions of the agent's files; a listing of both.

@@ -16,6 +16,7 @@ from agent_memory.tools._paths import ROOT, Paths
 from agent_memory.tools._protected import for_tools
 from agent_memory.tools._schema import COMMANDS, CommandSchema
 from agent_memory.tools._strings import STRINGS
+from agent_memory.tools._warnings import warned
 from agent_memory.tools.arguments import Parameter, Values, checked, shown
 from agent_memory.tools.memory_tool import AsyncMemoryTool
 from agent_memory.tools.results import MAX_CHARACTERS, Malformed, ToolRefusal, ToolResult, answered, cut
@@ -98,10 +99,11 @@ class Toolset:
             raise ToolRefusal(f"Error: {path}: the name is a directory")
         try:
             text, separator = await appending(self._memory, name, str(values["text"]), "\n")
-            await self._memory.append(name, text, separator=separator)
+            written = await self._memory.append(name, text, separator=separator)
         except FileAlreadyExistsError as error:
             raise ToolRefusal(f"Error: {path}: {error.args[0]}") from None
-        return ToolResult(f"The text was added to {path}.")
+        answer = f"The text was added to {path}."
+        return ToolResult(await warned(self._memory, answer, name, shown=path, size=written.size))
 
     async def _search(self, values: Values) -> ToolResult:
         given: dict[str, Any] = {**values, "path": (await self._paths.named(values.get("path", ROOT)))[1]}
@@ -146,10 +148,11 @@ class Toolset:
 
     async def _restore(self, path: str, file: str, version: str) -> ToolResult:
         try:
-            await self._memory.versions.restore(file, version)
+            written = await self._memory.versions.restore(file, version)
         except FileAlreadyExistsError as error:
             raise ToolRefusal(f"Error: {path}: {error.args[0]}") from None
-        return ToolResult(f"{path} has the text of version {version} again.")
+        answer = f"{path} has the text of version {version} again."
+        return ToolResult(await warned(self._memory, answer, file, shown=path, size=written.size))
 
 
 def _line(version: FileVersion) -> str:

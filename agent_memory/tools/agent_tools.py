@@ -9,10 +9,11 @@ from typing import Final, Generic
 
 from agent_memory.core.sync_facade import step
 from agent_memory.errors import AgentMemoryFileNotFoundError
-from agent_memory.memory import AgentMemory, AsyncAgentMemory
+from agent_memory.memory import AgentMemory, AsyncAgentMemory, WriteResult
 from agent_memory.reading.reader import Reader
 from agent_memory.tools._model_text import appending, overwriting, shown_part
 from agent_memory.tools._protected import EitherMemory, logic_view
+from agent_memory.tools._warnings import warning
 from agent_memory.tools.arguments import Arguments, Parameter, Parameters, Values, as_mapping, checked, object_schema
 from agent_memory.tools.results import MAX_CHARACTERS, Malformed, ToolResult, answered
 
@@ -104,14 +105,26 @@ class _Tools(Generic[EitherMemory]):
             raise Malformed(f"the parameter `file_type_hint` must be one of {', '.join(_ALL_HINTS)}")
         path, text = str(values["file_path"]), _text(values, "content_base64")
         written = await self._memory.write(path, await overwriting(self._memory, path, text))
-        return {"file_path_written": written.path, "status_message": "File saved successfully."}
+        answer: dict[str, object] = {"file_path_written": written.path, "status_message": "File saved successfully."}
+        return await self._warned(answer, written, text)
 
     async def _append_to_agent_memory_file(self, values: Values) -> dict[str, object]:
         path, content = str(values["file_path"]), _text(values, "content_to_append_base64")
         separator = "\n" if values.get("ensure_newline_before_append", True) else ""
         content, separator = await appending(self._memory, path, content, separator)
         written = await self._memory.append(path, content, separator=separator)
-        return {"file_path_appended": written.path, "status_message": "Content appended successfully."}
+        answer: dict[str, object] = {
+            "file_path_appended": written.path,
+            "status_message": "Content appended successfully.",
+        }
+        return await self._warned(answer, written)
+
+    async def _warned(
+        self, answer: dict[str, object], written: WriteResult, text: str | None = None
+    ) -> dict[str, object]:
+        """Add a warning to an answer, if there is one."""
+        line = await warning(self._memory, written.path, size=written.size, text=text)
+        return {**answer, "warning": line} if line else answer
 
 
 def _range(values: Values) -> tuple[int, int]:

@@ -17,7 +17,7 @@ from agent_memory.errors import (
     InvalidPathError,
     ReadError,
 )
-from agent_memory.memory import AgentMemory, AsyncAgentMemory, TreeResult
+from agent_memory.memory import AgentMemory, AsyncAgentMemory, TreeResult, WriteResult
 from agent_memory.tools import _views
 from agent_memory.tools._model_text import ModelText, overwriting
 from agent_memory.tools._paths import ROOT as ROOT
@@ -26,6 +26,7 @@ from agent_memory.tools._project import Worktrees, project_memories
 from agent_memory.tools._protected import EitherMemory, logic_view
 from agent_memory.tools._schema import COMMANDS, DefinitionStyle, definition
 from agent_memory.tools._strings import STRINGS, StringSet
+from agent_memory.tools._warnings import warned
 from agent_memory.tools.arguments import Values, as_mapping, checked, shown
 from agent_memory.tools.results import MAX_CHARACTERS, Malformed, ToolRefusal, ToolResult, answered
 
@@ -140,12 +141,13 @@ class _MemoryTool(Generic[EitherMemory]):
         text = str(values["file_text"])
         try:
             if self._overwrite:
-                await self._memory.write(name, await overwriting(self._memory, name, text))
+                written = await self._memory.write(name, await overwriting(self._memory, name, text))
             else:
-                await self._memory.create(name, text)
+                written = await self._memory.create(name, text)
         except FileAlreadyExistsError as error:
             raise self._taken(path, error, exists) from None
-        return self._strings.created.format(path=path)
+        answer = self._strings.created.format(path=path)
+        return await warned(self._memory, answer, name, shown=path, size=written.size, text=text)
 
     async def _str_replace(self, values: Values) -> str:
         path, name = await self._paths.named(values["path"])
@@ -158,25 +160,30 @@ class _MemoryTool(Generic[EitherMemory]):
             return done[0]
 
         try:
-            await self._edit(path, name, change)
+            written = await self._edit(path, name, change)
         except AgentMemoryFileNotFoundError:
             missing, directory = self._strings.replace_missing, self._strings.replace_directory
             raise await self._no_file(path, name, missing, directory) from None
-        return self._strings.replaced + "\n" + _views.snippet(*done, self._limit)
+        answer = self._strings.replaced + "\n" + _views.snippet(*done, self._limit)
+        return await warned(self._memory, answer, name, shown=path, size=written.size, text=done[0])
 
     async def _insert(self, values: Values) -> str:
         path, name = await self._paths.named(values["path"])
         line, addition = cast(int, values["insert_line"]), str(values["insert_text"])
+        text = ""
 
         def change(file: ModelText) -> str:
-            return _views.inserted(file.text, line, file.given(addition), self._strings)
+            nonlocal text
+            text = _views.inserted(file.text, line, file.given(addition), self._strings)
+            return text
 
         try:
-            await self._edit(path, name, change)
+            written = await self._edit(path, name, change)
         except AgentMemoryFileNotFoundError:
             missing, directory = self._strings.insert_missing, self._strings.insert_directory
             raise await self._no_file(path, name, missing, directory) from None
-        return self._strings.inserted.format(path=path)
+        answer = self._strings.inserted.format(path=path)
+        return await warned(self._memory, answer, name, shown=path, size=written.size, text=text)
 
     async def _delete(self, values: Values) -> str:
         path, name = await self._paths.named(values["path"])
@@ -189,8 +196,8 @@ class _MemoryTool(Generic[EitherMemory]):
                 result = await self._memory.delete_tree(name)
             except AgentMemoryFileNotFoundError:
                 raise ToolRefusal(self._strings.missing.format(path=path)) from None
-            return self._strings.deleted.format(path=path) + _left(result)
-        return self._strings.deleted.format(path=path)
+            return await warned(self._memory, self._strings.deleted.format(path=path) + _left(result))
+        return await warned(self._memory, self._strings.deleted.format(path=path))
 
     async def _rename(self, values: Values) -> str:
         path, name = await self._paths.named(values["old_path"])
@@ -206,9 +213,10 @@ class _MemoryTool(Generic[EitherMemory]):
             raise ToolRefusal(self._strings.missing.format(path=path)) from None
         except FileAlreadyExistsError as error:
             raise self._taken(new_path, error, taken) from None
-        return self._strings.renamed.format(path=path, new_path=new_path) + _left(result)
+        answer = self._strings.renamed.format(path=path, new_path=new_path) + _left(result)
+        return await warned(self._memory, answer, new_name, shown=new_path)
 
-    async def _edit(self, path: str, name: str, change: Callable[[ModelText], str]) -> None:
+    async def _edit(self, path: str, name: str, change: Callable[[ModelText], str]) -> WriteResult:
         if not name:
             raise AgentMemoryFileNotFoundError("the root is a directory")
 
@@ -217,7 +225,7 @@ class _MemoryTool(Generic[EitherMemory]):
             return file.stored(change(file))
 
         try:
-            await self._memory.edit(name, changed)
+            return await self._memory.edit(name, changed)
         except ReadError as error:
             self._refuse_bytes(path, error)
             raise

@@ -44,6 +44,21 @@ def test_limits_are_shown_set_kept_and_removed(run: Run, url: tuple[str, ...]) -
     assert run(*url, "--agent", "ann", "write", "f.md", "x" * 50).exit_code == 0
 
 
+def test_budgets_are_shown_set_kept_and_removed(run: Run, url: tuple[str, ...]) -> None:
+    shown = "a warning near 200 lines of MEMORY.md, 9,000 bytes of an agent, 1 file of an agent\n"
+    given = ("--warn-at", "MEMORY.md:lines=200", "--warn-at", "/:files=1,bytes=9000")
+    assert run(*url, "limits", "on", *given).stdout == shown
+    assert run(*url, "limits", "on", "--file-bytes", "20").stdout == f"at most 20 bytes a file; {shown}"
+    assert run(*url, "limits", "on", "--warn-at", "/:off", "--warn-at", "a.md:bytes=3").stdout == (
+        "at most 20 bytes a file; a warning near 200 lines of MEMORY.md, 3 bytes of a.md\n"
+    )
+    assert run(*url, "--agent", "ann", "write", "a.md", "x" * 9).exit_code == 0, "a budget refuses nothing"
+    assert json.loads(run(*url, "--json", "limits").stdout)["limits"]["warn_at"] == {
+        "MEMORY.md": {"bytes": None, "lines": 200, "files": None},
+        "a.md": {"bytes": 3, "lines": None, "files": None},
+    }
+
+
 def test_a_series_of_commands_does_not_exceed_a_limit(run: Run, url: tuple[str, ...]) -> None:
     assert run(*url, "limits", "on", "--file-bytes", "30").exit_code == 0
     codes = [run(*url, "--agent", "ann", "append", "log.md", "x" * 19).exit_code for _ in range(3)]
@@ -55,7 +70,16 @@ def test_a_series_of_commands_does_not_exceed_a_limit(run: Run, url: tuple[str, 
     [
         (["--file-bytes", "3"], 'limits are set with "limits on"'),
         (["off", "--file-bytes", "3"], 'limits are set with "limits on"'),
-        (["on"], "give a limit: --file-bytes, --agent-bytes or --agent-files"),
+        (["on"], "give a limit: --file-bytes, --agent-bytes, --agent-files or --warn-at"),
+        (["--warn-at", "a:lines=3"], 'limits are set with "limits on"'),
+        (["on", "--warn-at", "a"], "'a' is not like MEMORY.md:lines=200"),
+        (["on", "--warn-at", "a:"], "'a:' is not like MEMORY.md:lines=200"),
+        (["on", "--warn-at", ":lines=3"], "':lines=3' is not like MEMORY.md:lines=200"),
+        (["on", "--warn-at", "a:words=3"], "'a:words=3' is not like MEMORY.md:lines=200"),
+        (["on", "--warn-at", "a:lines=-3"], "'a:lines=-3' is not like MEMORY.md:lines=200"),
+        (["on", "--warn-at", "a:lines=0"], "'a:lines=0': lines must be a positive whole number"),
+        (["on", "--warn-at", "a:files=3"], "warn_at of 'a' takes bytes and lines, not files"),
+        (["on", "--warn-at", "../a:lines=3"], "'../a' matches no path"),
         (["on", "--file-bytes", "0"], "0 is not in the range"),
         (["on", "--count-versions"], "count_versions needs agent_bytes"),
         (["maybe"], "'maybe' is not one of"),

@@ -13,7 +13,7 @@ import pytest
 from anthropic.tools import ToolError
 from stand_in import Api, Turn, serving
 
-from agent_memory import AgentMemory, AsyncAgentMemory, OperationDenied
+from agent_memory import AgentMemory, AsyncAgentMemory, Budget, Limits, OperationDenied
 from agent_memory.hookspecs import Operation, hookimpl
 from agent_memory.integrations.anthropic import AgentMemoryTool, AsyncAgentMemoryTool
 from tests.support.servers import ATOMIC, Root
@@ -92,6 +92,16 @@ async def test_the_async_tool_runner_completes_a_session_of_all_six_commands(roo
             assert await arun(AsyncAgentMemoryTool(memory), api) == "done"
             assert api.results == ANSWERS
         assert await memory.list() == ()
+
+
+def test_the_answers_of_the_session_warn_of_a_budget() -> None:
+    limits = Limits(warn_at={"notes.md": Budget(lines=3)})
+    with AgentMemory.open("memory://", limits=limits) as memory, serving(SESSION) as api:
+        assert run(AgentMemoryTool(memory), api) == "done"
+    warned = "\n/memories/notes.md has 3 of 3 lines; move older notes to other files."
+    assert api.results == [
+        (f"{text}{warned}" if "notes.md has been edited" in text else text, error) for text, error in ANSWERS
+    ]
 
 
 @pytest.mark.parametrize("root", ATOMIC, indirect=True)

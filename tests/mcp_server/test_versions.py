@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 from mcp import Client
 
-from agent_memory import AsyncAgentMemory, VersionLimits
+from agent_memory import AsyncAgentMemory, Budget, Limits, VersionLimits
 from agent_memory.mcp_server import mcp_server
 from agent_memory.testing.recording import RecordingPlugin
 from tests.support.mcp_clients import called
@@ -67,6 +67,26 @@ async def test_a_model_brings_a_wrecked_file_back(memory: AsyncAgentMemory) -> N
     assert await memory.read("MEMORY.md") == "- tea\n- Rome\n"
     restored = [operation for operation, _ in SEEN.after if operation.kind == "restore"]
     assert {operation.actor for operation in restored} == {"mcp:mcp"}
+
+
+async def test_the_answers_of_all_changing_tools_warn_of_a_budget() -> None:
+    limits = Limits(warn_at={"**": Budget(lines=1)})
+    memory = AsyncAgentMemory.open("memory://", versions=VersionLimits(), limits=limits)
+    async with Client(mcp_server(memory, versions=True)) as client:
+        path = {"path": "/memories/a.md"}
+        for tool, arguments in (
+            ("create", {**path, "file_text": "one\n"}),
+            ("append", {**path, "text": "two\n"}),
+            ("insert", {**path, "insert_line": 0, "insert_text": "three\n"}),
+            ("str_replace", {**path, "old_str": "two", "new_str": "four"}),
+            ("rename", {"old_path": "/memories/a.md", "new_path": "/memories/b.md"}),
+        ):
+            text, _ = await called(client, tool, **arguments)
+            assert " of 1 line; move older notes to other files." in text.splitlines()[-1], tool
+        version = (await memory.versions.list("b.md"))[-1].id
+        text, _ = await called(client, "memory_restore", path="/memories/b.md", version=str(version))
+        assert text.endswith(" of 1 line; move older notes to other files.")
+    await memory.aclose()
 
 
 async def test_a_long_list_is_continued(memory: AsyncAgentMemory) -> None:

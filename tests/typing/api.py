@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import assert_type
 
@@ -12,6 +13,7 @@ from agent_memory import (
     AgentMemoryService,
     AsyncAgentMemory,
     AsyncAgentMemoryService,
+    Budget,
     Capabilities,
     Entry,
     Limits,
@@ -37,6 +39,7 @@ def sync_api(path: Path) -> None:
     with AgentMemoryService(path, plugins=[Observer(), AuditPlugin(path / "audit.jsonl")]) as service:
         assert_type(service.limits(), Limits | None)
         assert_type(service.statistics(), Statistics)
+        assert_type(Limits(warn_at={"a.md": Budget(lines=1)}).warn_at, Mapping[str, Budget])
         memory = service.agent(agent_id("slack:C0123"))
         assert_type(memory, AgentMemory)
         assert_type(service.agent_ids(), tuple[str, ...])

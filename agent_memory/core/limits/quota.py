@@ -181,6 +181,16 @@ class Quota(Uncopied):
         self._stored: _Stored | None = None
         self._states: OrderedDict[str, CountedState] = OrderedDict()
 
+    def known(self) -> Amount | None:
+        """What the agent has by the ledger that this process wrote last, without a request; None if it wrote none.
+
+        Another process may have added more; deleted files may count until the next count.
+        """
+        if self._stored is None:
+            return None
+        own = self._granted.minus(self._free).minus(self._freed)
+        return self._stored.ledger.used.plus(own).positive()
+
     def state_of(self, key: Key) -> CountedState | None:
         """The counted state of a file, if it is known."""
         return self._states.get(key.storage)

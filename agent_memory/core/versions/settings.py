@@ -17,6 +17,7 @@ from agent_memory.core.limits.settings import (
     limit_setting_in,
     with_file_limits,
 )
+from agent_memory.core.results import checked_count
 from agent_memory.core.store_record import Feature, KnownStore, StoreRecord, damaged_record
 from agent_memory.errors import AppendError, ReadError, UnsupportedOperationError
 from agent_memory.hookspecs import OperationKind
@@ -45,11 +46,11 @@ class VersionLimits:
     max_bytes: int = 1 << 30
 
     def __post_init__(self) -> None:
-        limits = (("keep", self.keep, int), ("days", self.days, int | float), ("max_bytes", self.max_bytes, int))
-        for name, value, kind in limits:
-            if isinstance(value, bool) or not isinstance(value, kind) or not 0 < value <= sys.float_info.max:
-                whole = "whole " if kind is int else ""
-                raise ValueError(f"versions: {name} must be a positive {whole}number, not {value!r}")
+        checked_count("versions: keep", self.keep)
+        checked_count("versions: max_bytes", self.max_bytes)
+        days = self.days
+        if isinstance(days, bool) or not isinstance(days, int | float) or not 0 < days <= sys.float_info.max:
+            raise ValueError(f"versions: days must be a positive number, not {days!r}")
 
 
 def limits_in(record: StoreRecord | None) -> VersionLimits | None:
@@ -118,6 +119,11 @@ class SettingsCache:
         self._wanted_limits = checked_file_limits(wanted_limits)
         self._store = KnownStore()
         self._parsed = _Parsed(None, None, None)
+
+    @property
+    def known_limits(self) -> Limits | None:
+        """The limits of files and agents of the last change, without a request; None if there are none."""
+        return self._parsed.file_limits.limits if self._parsed.file_limits else None
 
     async def permit(self, store: Backend, run: Run, call: SettingsCall) -> LimitSetting | None:
         """Raise unless this release may change the store; every operation that can change files calls it first.
