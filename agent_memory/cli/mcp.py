@@ -110,7 +110,9 @@ def mcp(
         settings.recorded(settings.url, options, Access.MAKE) as plugins,
         open_store(settings.url, options, settings) as store,
     ):
-        service = AsyncAgentMemoryService(store.backend, plugins=plugins, actor=settings.actor)
+        service = AsyncAgentMemoryService(
+            store.backend, plugins=plugins, actor=settings.actor, limits=settings.limits()
+        )
 
         def of_agent(agent: str) -> AsyncAgentMemory:
             memory = service.agent(agent)

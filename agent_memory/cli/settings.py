@@ -21,6 +21,7 @@ from agent_memory.cli.arguments import complete_agents
 from agent_memory.cli.auditing import ChangeRecorder
 from agent_memory.cli.output import printable, show_json
 from agent_memory.cli.presence import refuse_inside_a_store, require_agent, require_store, suggested
+from agent_memory.core.limits.settings import Limits
 from agent_memory.errors import AgentMemoryError, AgentMemoryFileNotFoundError
 from agent_memory.hookspecs import Operation, Outcome, hookimpl
 from agent_memory.memory import AgentMemory
@@ -32,6 +33,7 @@ from agent_memory.plugins.configuration import (
     checkpoint_file,
     close,
     configuration,
+    limits_from,
     plugins_of,
 )
 from agent_memory.registry import open_backend
@@ -148,7 +150,7 @@ class Settings:
         """
         with (
             self.recorded(self.url, self.storage_options(), access) as plugins,
-            open_store(self.url, self.storage_options(), self, plugins) as store,
+            open_store(self.url, self.storage_options(), self, plugins, self.limits()) as store,
         ):
             if agent is not None:
                 store.service.agent(agent)
@@ -191,6 +193,11 @@ class Settings:
         finally:
             close(each for each in plugins if not any(each is other for other in self.in_services))
 
+    def limits(self) -> Limits | None:
+        """The limits that ``--config`` or the environment sets for a store without limits."""
+        with usage_errors():
+            return limits_from(self.config)
+
     def checkpoints(self) -> CheckpointFile | None:
         """A receiver for the checkpoints of a log that the configuration does not enable, if it names a file."""
         with usage_errors():
@@ -225,7 +232,11 @@ class Settings:
 
 @contextmanager
 def open_store(
-    url: str, options: Mapping[str, object], settings: Settings, plugins: Iterable[object] = ()
+    url: str,
+    options: Mapping[str, object],
+    settings: Settings,
+    plugins: Iterable[object] = (),
+    limits: Limits | None = None,
 ) -> Iterator[OpenStore]:
     """Open any store; it is closed afterwards.
 
@@ -237,7 +248,7 @@ def open_store(
         backend = open_backend(url, options)
         actor = settings.actor or login_name()
         used = [*plugins]
-        service = AgentMemoryService(backend, plugins=[settings.skipped, *used], actor=actor)
+        service = AgentMemoryService(backend, plugins=[settings.skipped, *used], actor=actor, limits=limits)
         settings.in_services += used
     with service:
         yield OpenStore(service, backend)
@@ -341,7 +352,7 @@ def global_options(*, again: bool) -> list[click.Parameter]:
                help=f"The agent that owns the memory.  [default: {DEFAULT_AGENT}]"),
         option("--actor", help="The actor in the audit log.  [default: the user of this host]"),
         option("--config", metavar="FILE", envvar=None if again else CONFIG_VARIABLE, show_envvar=not again,
-               help="A TOML file that enables plugins."),
+               help="A TOML file that enables plugins and sets limits."),
         option("--json", is_flag=True, help="Print one JSON document instead of text."),
         option("-o", "--option", "options", multiple=True, type=key_value, metavar="KEY=VALUE",
                help=f"An option of the store, JSON or text; may be repeated.  [env var: {OPTIONS_VARIABLE}, in JSON]"),

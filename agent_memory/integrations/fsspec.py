@@ -28,7 +28,7 @@ from fsspec.spec import AbstractFileSystem
 
 from agent_memory.filesystem import AgentMemoryFileSystem
 from agent_memory.memory import AgentMemory
-from agent_memory.plugins.configuration import close, plugins_from, plugins_of
+from agent_memory.plugins.configuration import close, limits_from, plugins_from, plugins_of
 from agent_memory.service import AgentMemoryService
 
 __all__ = ["AgentMemoryURLFileSystem"]
@@ -92,8 +92,8 @@ class AgentMemoryURLFileSystem(AgentMemoryFileSystem, metaclass=_OnePerOptions):
         read_only: whether files can be changed.
         actor: the person or program that acts; hooks receive it.
         timeout: the seconds of each call; see `agent_memory.AgentMemory.with_timeout`.
-        plugins: the plugins by name with their options, as in a configuration; by default the plugins of the
-            configuration that the environment names.
+        plugins: the plugins by name with their options, as in a configuration; by default the plugins and
+            limits of the configuration that the environment names.
 
     Raises:
         BackendNotAvailableError: no installed backend opens the URL.
@@ -119,7 +119,10 @@ class AgentMemoryURLFileSystem(AgentMemoryFileSystem, metaclass=_OnePerOptions):
         _check(root, root_options, read_only, plugins)
         enabled = plugins_from() if plugins is None else plugins_of(plugins)
         try:
-            memory = _opened(root, agent, storage_options=root_options, plugins=enabled, actor=actor, timeout=timeout)
+            limits = limits_from() if plugins is None else None
+            memory = _opened(
+                root, agent, storage_options=root_options, plugins=enabled, actor=actor, timeout=timeout, limits=limits
+            )
         except BaseException:
             close(enabled)
             raise

@@ -1,9 +1,10 @@
 """Plugins by name: the ones that packages install, and the ones that a configuration enables.
 
-A configuration is a TOML file with one table ``[plugins.NAME]`` per plugin, whose keys are the plugin's options, and
-the environment: ``AGENT_MEMORY_CONFIG`` names the file, and ``AGENT_MEMORY_PLUGINS`` is the table ``plugins`` as JSON;
-its plugins replace those of the same name in the file. A configuration can only name plugins that are installed under
-the entry-point group ``agent_memory.plugins``, never a module or a path of code. There is no default file.
+A configuration is a TOML file with one table ``[plugins.NAME]`` per plugin, whose keys are the plugin's options, with a
+table ``[limits]``, whose keys are the fields of `agent_memory.Limits`, and the environment: ``AGENT_MEMORY_CONFIG``
+names the file, and ``AGENT_MEMORY_PLUGINS`` is the table ``plugins`` as JSON; its plugins replace those of the file
+with the same name. A configuration can only name plugins that are installed under the entry-point group
+``agent_memory.plugins``, never a module or a path of code. There is no default file.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from agent_memory._json import parse_json
 from agent_memory.core.hooks import attempt
+from agent_memory.core.limits.settings import Budget, Limits
 from agent_memory.core.registration import manager_with
 from agent_memory.core.switches import LOAD_VARIABLE, loads_plugins
 from agent_memory.errors import AgentMemoryError, BackendNotAvailableError
@@ -29,6 +31,8 @@ GROUP: Final = "agent_memory.plugins"
 CHECKPOINT_FILE: Final = "checkpoint-file"
 """The table of the file that receives the checkpoints of ``[plugins.audit]``; it enables no plugin."""
 _LOG: Final = "audit"
+_LIMITS: Final = "limits"
+_WARN_AT: Final = "warn_at"
 _log = logging.getLogger("agent_memory")
 T = TypeVar("T")
 CONFIG_VARIABLE: Final = "AGENT_MEMORY_CONFIG"
@@ -62,8 +66,8 @@ def configuration(file: str | os.PathLike[str] | None = None) -> dict[str, dict[
     if not loads_plugins():
         _log.warning("%s=0: no plugin of the configuration is enabled, also no audit log and no guard", LOAD_VARIABLE)
         return {}
-    source = file if file is not None else os.environ.get(CONFIG_VARIABLE) or None
-    tables = {} if source is None else _of_file(Path(source))
+    source = _source(file)
+    tables = {} if source is None else _checked(_document(source).get("plugins", {}), source.name)
     if text := os.environ.get(PLUGINS_VARIABLE):
         try:
             more = parse_json(text)
@@ -71,6 +75,40 @@ def configuration(file: str | os.PathLike[str] | None = None) -> dict[str, dict[
             raise ValueError(f"{PLUGINS_VARIABLE} is not JSON: {error}") from None
         tables |= _checked(more, PLUGINS_VARIABLE)
     return tables
+
+
+def limits_from(file: str | os.PathLike[str] | None = None) -> Limits | None:
+    """Return the table ``[limits]`` of a configuration, for ``limits=`` of a service; None if there is none.
+
+    Args:
+        file: the TOML file; by default the one that the environment names.
+
+    Raises:
+        ValueError: as `configuration`; a name or a value of the table is wrong.
+    """
+    source = _source(file)
+    if source is None or not loads_plugins() or (table := _document(source).get(_LIMITS)) is None:
+        return None
+    if not isinstance(table, dict):
+        raise ValueError(f"{source.name}: limits must be a table")
+    return _called(_LIMITS, _limits, table)
+
+
+def _limits(**values: Any) -> Limits:
+    _check_names(Limits, values)
+    if isinstance(tables := values.get(_WARN_AT), dict):
+        values[_WARN_AT] = {pattern: _budget(pattern, amounts) for pattern, amounts in tables.items()}
+    return Limits(**values)
+
+
+def _budget(pattern: str, amounts: object) -> Budget:
+    if not isinstance(amounts, dict):
+        raise ValueError(f"{_WARN_AT} of {pattern!a} must be a table, for example {{ lines = 200 }}")
+    try:
+        _check_names(Budget, amounts)
+        return Budget(**amounts)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{_WARN_AT} of {pattern!a}: {error}") from None
 
 
 def plugins_from(file: str | os.PathLike[str] | None = None) -> list[Any]:
@@ -114,7 +152,7 @@ def _with_checkpoints(tables: Mapping[str, Mapping[str, Any]]) -> Mapping[str, M
 def checkpoint_file(tables: Mapping[str, Mapping[str, Any]]) -> CheckpointFile | None:
     """Make the receiver of the table ``[plugins.checkpoint-file]``, if there is one; errors as `plugins_from`."""
     options = tables.get(CHECKPOINT_FILE)
-    return None if options is None else _called(CHECKPOINT_FILE, CheckpointFile, options)
+    return None if options is None else _called(f"plugins.{CHECKPOINT_FILE}", CheckpointFile, options)
 
 
 def close(plugins: Iterable[object]) -> None:
@@ -137,7 +175,7 @@ def made(name: str, options: Mapping[str, Any]) -> object:
         raise BackendNotAvailableError(f"[plugins.{name}]: {error}") from error
     except Exception as error:
         raise ValueError(f"the plugin {name!r} of {found[0].package} does not load: {error}") from error
-    plugin: object = _called(name, factory, options)
+    plugin: object = _called(f"plugins.{name}", factory, options)
     try:
         manager_with([plugin])
     except Exception as error:
@@ -146,20 +184,20 @@ def made(name: str, options: Mapping[str, Any]) -> object:
     return plugin
 
 
-def _called(name: str, factory: Callable[..., T], options: Mapping[str, Any]) -> T:
+def _called(table: str, factory: Callable[..., T], options: Mapping[str, Any]) -> T:
     """Call a factory with the options of a table; its errors name the table."""
     try:
         _check_names(factory, options)
         return factory(**options)
     except AgentMemoryError as error:
-        error.args = (f"[plugins.{name}]: {error}", *error.args[1:])
+        error.args = (f"[{table}]: {error}", *error.args[1:])
         if isinstance(error, ImportError):
             error.msg = error.args[0]  # `ImportError` shows `msg`, not its arguments
         raise
     except (TypeError, ValueError) as error:
-        raise ValueError(f"[plugins.{name}]: {error}") from error
+        raise ValueError(f"[{table}]: {error}") from error
     except Exception as error:
-        raise ValueError(f"[plugins.{name}]: {type(error).__name__}: {error}") from error
+        raise ValueError(f"[{table}]: {type(error).__name__}: {error}") from error
 
 
 def _check_names(factory: Callable[..., object], options: Mapping[str, Any]) -> None:
@@ -172,17 +210,22 @@ def _check_names(factory: Callable[..., object], options: Mapping[str, Any]) -> 
         raise TypeError(f"{error}; its options: {', '.join(named) or 'none'}") from None
 
 
-def _of_file(file: Path) -> dict[str, dict[str, Any]]:
+def _source(file: str | os.PathLike[str] | None) -> Path | None:
+    named = file if file is not None else os.environ.get(CONFIG_VARIABLE) or None
+    return None if named is None else Path(named)
+
+
+def _document(file: Path) -> dict[str, Any]:
     try:
         document = tomllib.loads(read_host_file(file).decode("utf-8-sig"))
     except OSError as error:
         raise ValueError(f"{file.name}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{file.name}: {error}") from None
-    if others := document.keys() - {"plugins"}:
+    if others := document.keys() - {"plugins", _LIMITS}:
         names = ", ".join(map(ascii, sorted(others)))
-        raise ValueError(f"{file.name}: only tables [plugins.NAME] are allowed, not {names}")
-    return _checked(document.get("plugins", {}), file.name)
+        raise ValueError(f"{file.name}: only tables [plugins.NAME] and [limits] are allowed, not {names}")
+    return document
 
 
 def _checked(tables: object, source: str) -> dict[str, dict[str, Any]]:

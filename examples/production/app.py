@@ -16,7 +16,7 @@ from fastapi import Depends, FastAPI, Header, Request
 from fastapi.responses import JSONResponse, PlainTextResponse
 
 from agent_memory import AgentMemoryError, AsyncAgentMemory, AsyncAgentMemoryService, InvalidContentError, agent_id
-from agent_memory.plugins.configuration import plugins_from
+from agent_memory.plugins.configuration import limits_from, plugins_from
 
 SECONDS = 15  # less than the timeouts of the proxy and of the server's graceful end
 READY_SECONDS = 3  # less than the timeout of the readiness probe
@@ -40,7 +40,9 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     url = os.environ["AGENT_MEMORY_URL"]
     async with (
         AsyncAgentMemoryService(url, timeout=READY_SECONDS) as app.state.probe,  # no plugins: a probe leaves no record
-        AsyncAgentMemoryService(url, plugins=plugins_from(), timeout=SECONDS) as app.state.service,
+        AsyncAgentMemoryService(
+            url, plugins=plugins_from(), limits=limits_from(), timeout=SECONDS
+        ) as app.state.service,
     ):
         yield
 

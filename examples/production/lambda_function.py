@@ -8,13 +8,16 @@ import os
 from typing import Any
 
 from agent_memory import AgentMemoryService, agent_id
-from agent_memory.plugins.configuration import plugins_from
+from agent_memory.plugins.configuration import limits_from, plugins_from
 
 RESERVE = 0.5  # seconds for the answer, before Lambda ends the process
 if not os.environ.get("AGENT_MEMORY_CONFIG"):
     raise RuntimeError("AGENT_MEMORY_CONFIG is not set: there would be no audit log and no redaction")
 service = AgentMemoryService(
-    os.environ["AGENT_MEMORY_URL"], plugins=plugins_from(), actor=os.environ["AWS_LAMBDA_FUNCTION_NAME"]
+    os.environ["AGENT_MEMORY_URL"],
+    plugins=plugins_from(),
+    limits=limits_from(),
+    actor=os.environ["AWS_LAMBDA_FUNCTION_NAME"],
 )
 
 

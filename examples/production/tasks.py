@@ -11,7 +11,7 @@ from celery import Celery, Task
 from celery.signals import worker_init, worker_process_init, worker_process_shutdown
 
 from agent_memory import AgentMemoryService, ConflictError, FileOperationError, OutcomeUnknownError, agent_id
-from agent_memory.plugins.configuration import plugins_from
+from agent_memory.plugins.configuration import limits_from, plugins_from
 
 app = Celery("memories")  # the broker and the backend are those of CELERY_BROKER_URL and CELERY_RESULT_BACKEND
 app.conf.task_acks_late = True  # a task whose process was killed is sent again, with the same id
@@ -28,7 +28,9 @@ def require_configuration(**_: object) -> None:
 @worker_process_init.connect
 def open_service(**_: object) -> None:
     global service
-    service = AgentMemoryService(os.environ["AGENT_MEMORY_URL"], plugins=plugins_from(), actor="celery", timeout=15)
+    service = AgentMemoryService(
+        os.environ["AGENT_MEMORY_URL"], plugins=plugins_from(), limits=limits_from(), actor="celery", timeout=15
+    )
 
 
 @worker_process_shutdown.connect

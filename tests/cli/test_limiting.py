@@ -59,6 +59,23 @@ def test_budgets_are_shown_set_kept_and_removed(run: Run, url: tuple[str, ...]) 
     }
 
 
+def test_a_configuration_sets_the_limits_of_a_store_without_limits(
+    run: Run, url: tuple[str, ...], tmp_path: Path
+) -> None:
+    config = tmp_path / "agent-memory.toml"
+    config.write_text("[limits]\nfile_bytes = 30\n[limits.warn_at]\n'MEMORY.md' = { lines = 200 }\n")
+    given = (*url, "--config", str(config))
+    assert run(*given, "limits").stdout == "there are no limits\n", "reading sets nothing"
+    refused = run(*given, "--agent", "ann", "write", "a.md", "x" * 31)
+    assert (refused.exit_code, "a file may have 30 bytes" in refused.stderr) == (5, True)
+    assert run(*url, "limits").stdout == "at most 30 bytes a file; a warning near 200 lines of MEMORY.md\n"
+    config.write_text("[limits]\nfile_bytes = 5\n")
+    assert run(*given, "--agent", "ann", "write", "a.md", "x" * 30).exit_code == 0, "the store keeps its limits"
+    config.write_text("[limits]\nfile_byte = 5\n")
+    wrong = run(*given, "limits")
+    assert (wrong.exit_code, "[limits]: " in wrong.stderr, "file_bytes" in wrong.stderr) == (2, True, True)
+
+
 def test_a_series_of_commands_does_not_exceed_a_limit(run: Run, url: tuple[str, ...]) -> None:
     assert run(*url, "limits", "on", "--file-bytes", "30").exit_code == 0
     codes = [run(*url, "--agent", "ann", "append", "log.md", "x" * 19).exit_code for _ in range(3)]

@@ -188,6 +188,16 @@ def test_the_plugins_of_the_environment_are_enabled_by_default(tmp_path: Path, m
     opened(root=str(tmp_path), plugins={}).pipe_file("a.md", b"12")
 
 
+def test_the_limits_of_the_environments_file_are_set_by_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "c.toml").write_text("[limits]\nfile_bytes = 1")
+    monkeypatch.setenv("AGENT_MEMORY_CONFIG", str(tmp_path / "c.toml"))
+    opened(root=str(tmp_path / "other"), plugins={}).pipe_file("a.md", b"12")
+    with pytest.raises(OperationDenied, match="a file may have 1 bytes"):
+        opened(root=str(tmp_path / "root")).pipe_file("a.md", b"12")
+
+
 @pytest.mark.parametrize(
     ("options", "error"),
     [

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from agent_memory import AgentMemoryError, AgentMemoryService, OperationDenied, hookimpl
+from agent_memory import AgentMemoryError, AgentMemoryService, Budget, Limits, OperationDenied, hookimpl
 from agent_memory.plugins import configuration as module
 from agent_memory.plugins.audit import AuditPlugin
 from agent_memory.plugins.checkpoints import checkpoints_in
-from agent_memory.plugins.configuration import close, configuration, installed_plugins, plugins_from
+from agent_memory.plugins.configuration import close, configuration, installed_plugins, limits_from, plugins_from
 from agent_memory.plugins.readonly import ReadOnlyPlugin
 from agent_memory.plugins.redaction import RedactionPlugin
 
@@ -101,7 +101,7 @@ def test_the_environment_names_the_file_and_overrides_its_tables(monkeypatch: py
         ("[plugins.audit]\ntarget = '.'", r"\[plugins.audit\]: "),
         ('"a\\nb\\u001b[31m" = 1', r"not 'a\\nb\\x1b\[31m'"),
         ("[plugins]\nredaction = 5", "agent-memory.toml: plugins must be a table of tables"),
-        ("[storage]\nx = 1", r"only tables \[plugins.NAME\] are allowed, not 'storage'"),
+        ("[storage]\nx = 1", r"only tables \[plugins.NAME\] and \[limits\] are allowed, not 'storage'"),
         ("[plugins", "agent-memory.toml: Expected"),
         ("[plugins.redaction]\npatterns = ['x']", r"\[plugins.redaction\]: patterns must be a table"),
         ("[plugins.redaction.patterns]\nk = 'a{99999999999}'", r"\[plugins.redaction\]: OverflowError"),
@@ -111,6 +111,58 @@ def test_the_environment_names_the_file_and_overrides_its_tables(monkeypatch: py
 def test_a_mistake_in_a_file_raises_a_clear_error(text: str, told: str) -> None:
     with pytest.raises((ValueError, AgentMemoryError), match=told):
         plugins_from(written(text))
+
+
+def test_the_limits_of_a_file_are_those_of_a_service() -> None:
+    file = written(
+        f"""{TOML}
+[limits]
+file_bytes = 100_000
+agent_bytes = 1_000_000
+count_versions = true
+[limits.warn_at]
+"MEMORY.md" = {{ lines = 200, bytes = 9_000 }}
+"/" = {{ files = 100 }}
+"""
+    )
+    assert limits_from(file) == Limits(
+        file_bytes=100_000,
+        agent_bytes=1_000_000,
+        count_versions=True,
+        warn_at={"MEMORY.md": Budget(lines=200, bytes=9_000), "/": Budget(files=100)},
+    )
+    assert list(configuration(file)) == ["readonly", "redaction", "audit"]
+    assert limits_from() is None
+    assert limits_from(written(TOML)) is None
+    assert limits_from(written("[limits]")) == Limits()
+
+
+def test_the_environment_names_the_file_of_limits_and_can_turn_it_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(module.CONFIG_VARIABLE, str(written("[limits]\nagent_files = 3")))
+    assert limits_from() == Limits(agent_files=3)
+    monkeypatch.setenv("AGENT_MEMORY_LOAD_PLUGINS", "0")
+    assert limits_from() is None
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("limits = 5", "agent-memory.toml: limits must be a table"),
+        ("[limits]\nx = 1", r"\[limits\]: .*'x'; its options: file_bytes, .*, warn_at"),
+        ("[limits]\nfile_bytes = 0", r"\[limits\]: .*file_bytes must be a positive whole number, not 0"),
+        ("[limits]\nfile_bytes = '5'", r"\[limits\]: .*file_bytes must be a positive whole number, not '5'"),
+        ("[limits]\ncount_versions = true", r"\[limits\]: .*count_versions needs agent_bytes"),
+        ("[limits]\nwarn_at = 5", r"\[limits\]: .*warn_at must be a mapping"),
+        ("[limits.warn_at]\na = 5", r"\[limits\]: warn_at of 'a' must be a table, for example { lines = 200 }"),
+        ("[limits.warn_at.a]\nline = 5", r"\[limits\]: warn_at of 'a': .*'line'; its options: bytes, lines, files"),
+        ("[limits.warn_at.a]\nfiles = 5", r"\[limits\]: .*warn_at of 'a' takes bytes and lines, not files"),
+        ("[limits.warn_at.'a:b']\nlines = 5", r"\[limits\]: .*'a:b' matches no path"),
+        ("[storage]", "only tables"),
+    ],
+)
+def test_a_mistake_in_the_limits_of_a_file_raises_a_clear_error(text: str, told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        limits_from(written(text))
 
 
 def test_an_audit_log_whose_path_is_a_directory_is_refused() -> None:
