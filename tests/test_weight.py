@@ -15,17 +15,17 @@ weights: Callable[[Path], dict[str, int]] = _SCRIPT["weights"]
 
 # Raise this on purpose: the greatest number of each, and the reason for more in the commit.
 BOUNDS = {
-    "code lines": 32_500,
+    "code lines": 32_930,
     "names of AgentMemory": 32,
     "parameters of AgentMemory": 63,
     "names of the room versions": 22,
-    "exports of agent_memory": 53,
+    "exports of agent_memory": 54,
     "exports of agent_memory.backend": 31,
-    "hooks": 8,
+    "hooks": 9,
     "commands": 45,
-    "modules": 268,
-    "modules with one importer": 64,
-    "words of docs": 58_400,
+    "modules": 271,
+    "modules with one importer": 63,
+    "words of docs": 58_900,
 }
 
 PRODUCT = {
