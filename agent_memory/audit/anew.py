@@ -29,7 +29,7 @@ from agent_memory.audit.journal import Position
 from agent_memory.audit.location import LogLocation
 from agent_memory.audit.merging import finish_merges
 from agent_memory.audit.states import LoggedFiles
-from agent_memory.audit.verify import Examined, Proofs, ReadPart, examine, is_confirmed, is_vouched
+from agent_memory.audit.verify import Examined, Proofs, ReadPart, examine, is_confirmed, is_vouched, rest_at
 from agent_memory.backend import ABSENT, BlockingBackend
 from agent_memory.errors import (
     AgentMemoryFileNotFoundError,
@@ -118,17 +118,21 @@ class Renewal:
         return examined
 
     def _begun(self, kind: BaseKind, examined: Examined, reason: str | None) -> Base:
+        try:
+            base = self._created(kind, examined, reason)
+        except (FileAlreadyExistsError, AgentMemoryFileNotFoundError):  # a base, or a part that was removed
+            raise ConflictError("another call changed the audit log at the same time; look at it again") from None
+        self._finish(base)
+        return base
+
+    def _created(self, kind: BaseKind, examined: Examined, reason: str | None) -> Base:
         identity = self.location.make_identity()
         facts = self._facts(kind, examined, reason)
         number = examined.bases[-1].number + 1 if examined.bases else 1
         base = new_base(number, facts, identity, self.proofs.key)
         if self.archive is not None and facts.removed:
             self._copy(self.archive, examined, base, identity)
-        try:
-            create(self.location, base)
-        except FileAlreadyExistsError:
-            raise ConflictError("another call began the audit log anew at the same time; look at it again") from None
-        self._finish(base)
+        create(self.location, base)
         return base
 
     def _facts(self, kind: BaseKind, examined: Examined, reason: str | None) -> BaseFacts:
@@ -183,9 +187,7 @@ class Renewal:
                     found = store.read(key)
                     if not cut.is_beginning_of(found.data):
                         return  # a writer made it again
-                    rest = found.data[cut.size :]
-                    if found.data[: cut.size][-1:] not in (b"\n", b""):
-                        rest = rest.removeprefix(b"\n")
+                    rest = _rest(found.data, cut)
                     if rest:
                         store.write(key, rest, found.etag)
                     elif isinstance(store.backend, BlockingBackend):
@@ -207,7 +209,7 @@ class Renewal:
             raise OperationDenied("the archive has another audit log; choose another directory; nothing was removed")
         archive.permit_write()
         archive.store.write(archive.base_key(base.number), base.data)
-        if base.number in self.location.base_numbers():
+        if self._has(base):
             self.location.store.delete(self.location.base_key(base.number))
             raise OperationDenied("the archive is the place of the log itself; choose another directory")
         for each in examined.bases:
@@ -215,6 +217,13 @@ class Renewal:
         archive.store.write(archive.identity_key(), f"{identity}\n".encode("ascii"))
         for part in examined.parts:
             _copy_part(archive, part)
+
+    def _has(self, base: Base) -> bool:
+        """Whether the log has this base, and not one of another call with the same number."""
+        try:
+            return self.location.store.read(self.location.base_key(base.number)).data == base.data
+        except AgentMemoryFileNotFoundError:
+            return False
 
 
 def _copy_part(archive: LogLocation, part: ReadPart) -> None:
@@ -256,6 +265,10 @@ def _cut(location: LogLocation, part: ReadPart) -> CutPart:
 def _blocks(reader: Reader, size: int) -> Iterator[bytes]:
     for start in range(0, size, _BLOCK):
         yield step(reader.read(start, min(size, start + _BLOCK)))
+
+
+def _rest(data: bytes, cut: CutPart) -> bytes:
+    return data[rest_at(lambda start, end: data[start:end], cut) :]
 
 
 def _part_key(location: LogLocation, name: str) -> Key:

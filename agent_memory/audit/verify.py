@@ -8,7 +8,7 @@ attacker with write access to the log can invent records of a writer without any
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from agent_memory.audit.bases import Base, BaseFacts, CutPart, bases_of
@@ -22,6 +22,7 @@ from agent_memory.reading.reader import Reader
 from agent_memory.runtime.run import step
 
 _ATTEMPTS: Final = 10
+_BLOCK: Final = 64 * 1024
 Parts = Sequence[tuple[Key, Reader]]
 
 
@@ -210,15 +211,30 @@ def _report_changed(
 
 def _fed(location: LogLocation, verifier: Verifier, part: Key, reader: Reader, skipped: CutPart | None) -> ReadPart:
     """Feed a part, after the bytes that a base replaces; return what was read."""
-    name, number = location.name_of(part), skipped.lines + 1 if skipped else 1
-    for block in location.blocks(part, reader, after(reader, skipped)):
+    name, start = location.name_of(part), after(reader, skipped)
+    number = skipped.lines + (start >= skipped.size) if skipped else 1
+    for block in location.blocks(part, reader, start):
         number = verifier.feed(name, block, number)
     return ReadPart(part, reader, reader.size, number - 1)
 
 
 def after(reader: Reader, cut: CutPart | None) -> int:
-    """Where the lines of a part begin that a base does not replace: a crash may have left its last line without end."""
-    if cut is None or not cut.size:
-        return 0
-    end = step(reader.read(cut.size - 1, cut.size + 1))
-    return cut.size + (end[:1] != b"\n" and end[1:] == b"\n")
+    """Where the lines of a part begin that a base does not replace."""
+    return rest_at(lambda start, end: step(reader.read(start, end)), cut) if cut else 0
+
+
+def rest_at(read: Callable[[int, int], bytes], cut: CutPart) -> int:
+    """Where the rest of a part begins, after the bytes of a cut: a crash may have left its last line without end.
+
+    A line that a writer had not finished when the part was cut, and has finished since, is not replaced.
+    """
+    end = read(max(0, cut.size - 1), cut.size + 1)
+    if not cut.size or end[:1] == b"\n" or len(end) == 1:
+        return cut.size
+    if end[1:] == b"\n":
+        return cut.size + 1
+    start, at = cut.size, -1
+    while start and at < 0:
+        start = max(0, start - _BLOCK)
+        at = read(start, cut.size).rfind(b"\n")
+    return start + at + 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from agent_memory import AgentMemoryService, OperationDenied
+from agent_memory import AgentMemoryService, ConflictError, OperationDenied
 from agent_memory.audit import LogLocation, Verdict, log_at, records, verify
 from agent_memory.audit import log as log_module
 from agent_memory.audit.anew import Renewal
@@ -178,6 +179,48 @@ def test_a_second_archive_in_one_place_loses_nothing_of_the_first(tmp_path: Path
         trial.renewal(archive=archived(trial, tmp_path / "archive")).close()
     assert len(trial.appends()) == len(trial.appends(archived(trial, tmp_path / "archive"))) == 3
     assert trial.verdict().findings == ()
+
+
+def test_an_archive_that_loses_a_race_removes_nothing_of_the_other_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = Trial(tmp_path / "audit.jsonl", tmp_path)
+    trial.write(3)
+    renewal, copy = trial.renewal(archive=archived(trial, tmp_path / "archive")), Renewal._copy
+
+    def raced(self: Renewal, *args: Any) -> None:
+        trial.renewal().close("first")
+        copy(self, *args)
+
+    monkeypatch.setattr(Renewal, "_copy", raced)
+    with pytest.raises(ConflictError, match="another call"):
+        renewal.close("second")
+    verdict = trial.verdict()
+    assert (verdict.findings, verdict.since is not None) == ((), True)
+
+
+def test_a_line_that_is_being_written_when_the_log_is_cut_is_not_lost(tmp_path: Path) -> None:
+    trial = Trial(tmp_path / "audit.jsonl", tmp_path)
+    trial.write(3)
+    file, last = tmp_path / "audit.jsonl", trial.appends()[-1]
+    data, heads = file.read_bytes(), trial.heads.read_bytes().splitlines(keepends=True)
+    file.write_bytes(data[:-100])
+    trial.heads.write_bytes(b"".join(heads[:-1]))  # the call of the last record has not returned yet
+    renewal = trial.renewal()
+    receive = renewal.receive
+    assert receive is not None
+
+    def received(position: Position, identity: str) -> None:
+        with file.open("ab") as written:
+            written.write(data[-100:])
+        receive(position, identity)
+        assert trial.verdict().is_intact
+
+    dataclasses.replace(renewal, receive=received).close()
+    trial.heads.write_bytes(trial.heads.read_bytes() + heads[-1])
+    trial.write(1)
+    assert trial.verdict().findings == ()
+    assert (len(trial.appends()), trial.appends()[0]) == (2, last)
 
 
 class Stopped(BaseException):
