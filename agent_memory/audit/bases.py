@@ -122,13 +122,13 @@ def _records(facts: BaseFacts, identity: str) -> Iterator[tuple[str, Mapping[str
     }  # fmt: skip
 
 
-def _decoded(data: bytes, key: bytes | None) -> tuple[BaseFacts | None, Position]:
+def _decoded(data: bytes, key: bytes | None, *, checked: bool) -> tuple[BaseFacts | None, Position]:
     """The facts of a base, None if a line of it is not as it was written, and the position of its last record."""
     position, lists = Position("", 0, START), dict[str, list[Any]](parts=[], ends=[], salts=[], files=[], findings=[])
     facts: BaseFacts | None = None
     for line in data.splitlines():
         found = head(line, key)
-        if found is None or not found.whole or found.keyed != bool(key) or found.prev != position.hash:
+        if found is None or found.prev != position.hash or (checked and (not found.whole or found.keyed != bool(key))):
             return None, position
         position = Position(found.writer, found.seq, found.hash)
         try:
@@ -161,8 +161,8 @@ def _kind(text: str) -> FindingKind:
     return cast(FindingKind, text)
 
 
-def bases_of(location: LogLocation, key: bytes | None = None) -> list[Base]:
-    """The bases of a log, in their order.
+def bases_of(location: LogLocation, key: bytes | None = None, *, checked: bool = True) -> list[Base]:
+    """The bases of a log, in their order; without ``checked`` also the facts of those that only a key can verify.
 
     Raises:
         ReadError: one could not be read.
@@ -173,7 +173,7 @@ def bases_of(location: LogLocation, key: bytes | None = None) -> list[Base]:
             data = location.store.read(location.base_key(number)).data
         except AgentMemoryFileNotFoundError:
             continue  # a later base replaced it
-        found.append(Base(number, data, *_decoded(data, key)))
+        found.append(Base(number, data, *_decoded(data, key, checked=checked)))
     return found
 
 

@@ -28,13 +28,13 @@ from agent_memory.runtime.run import step
 
 DIRECTORY: Final = "audit"
 _TAIL: Final = 64 * 1024
-_BASE: Final = re.compile(r"(\d{6})\.jsonl")
+_BASE: Final = re.compile(r"([0-9]{6,9})\.jsonl")
 _IDENTITY = (32, "not the identity of an audit log (32 hexadecimal digits)")
 _DAILY = re.compile(r"(?P<base>\d{4}-\d\d-\d\d)(?:\.(?P<number>\d{1,9}))?\.jsonl\Z")
 _BATCH = re.compile(
     r"(?P<base>\d{4}-\d\d-\d\d)/(?P<batch>\d{6}\.\d{6}-(?P<writer>[0-9a-f]{16})-(?P<seq>\d{12})-[0-9a-f]{8})\.jsonl\Z"
 )
-_MERGED = re.compile(r"(?P<base>\d{4}-\d\d-\d\d)/(?P<batch>(?P<hour>\d\d)\.merged\.(?P<count>\d{3}))\.jsonl\Z")
+_MERGED = re.compile(r"(?P<base>\d{4}-\d\d-\d\d)/(?P<batch>(?P<hour>\d\d)\.merged\.(?P<count>\d{3,9}))\.jsonl\Z")
 MERGED_MARK: Final = b'{"merged":['
 """How the first line of a part begins that was merged from batches: it has the names of the batches."""
 
@@ -261,7 +261,9 @@ class LogLocation(NamedTuple):
         """The position of a part among the others; None if the key is not a part of the log."""
         text = self.name_of(key)
         if self.name is None:
-            match = _DAILY.match(text) or _BATCH.match(text) or _MERGED.match(text)
+            if merged := _MERGED.match(text):  # in the order of their numbers, before the batches of the hour
+                return LogPosition(merged["base"], 0, f"{merged['hour']}.merged.{merged['count']:0>9}")
+            match = _DAILY.match(text) or _BATCH.match(text)
             groups = match.groupdict() if match else {}
             return (
                 LogPosition(match["base"], int(groups.get("number") or 0), groups.get("batch") or "") if match else None

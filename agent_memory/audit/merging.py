@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
+from agent_memory.audit.bases import bases_of
 from agent_memory.audit.location import LogLocation
 from agent_memory.backend import ABSENT, BlockingBackend
 from agent_memory.errors import AgentMemoryFileNotFoundError, FileAlreadyExistsError
@@ -43,8 +44,10 @@ def merge(location: LogLocation) -> MergeResult:
     finish_merges(location)
     result = MergeResult()
     for hour, found in _hours(location).items():
-        for some in _portions(location, found.batches):
-            if len(some) > 1:
+        with suppress(AgentMemoryFileNotFoundError):  # another merge, or a prune, removed a batch
+            for some in _portions(location, found.batches):
+                if len(some) < 2 and some[-1][0] == found.batches[-1]:
+                    break  # a last one stays as it is, after the merged parts
                 if not _merged(location, f"{hour}.merged.{found.count:03d}.jsonl", some):
                     break
                 found.count += 1
@@ -72,16 +75,21 @@ class _Hour:
 
 
 def _hours(location: LogLocation) -> dict[str, _Hour]:
-    """The hours that have ended. One listing shows the merged parts and the batches that are in none of them."""
+    """The hours that have ended, without parts that a restart keeps as they are.
+
+    One listing shows the merged parts and the batches that are in none of them.
+    """
     if isinstance(location.store.backend, BlockingBackend):
         return {}
     now = f"{datetime.fromtimestamp(time.time(), UTC):%Y-%m-%d/%H}"
     found: defaultdict[str, _Hour] = defaultdict(_Hour)
+    bases = bases_of(location, checked=False)
+    kept = {cut.name for base in bases if base.facts for cut in base.facts.parts if cut.stays}
     for part, _ in location.readers():
         hour = location.name_of(part)[:13]
         if (count := location.merged_count(part)) is not None:
             found[hour].count = max(found[hour].count, count + 1)
-        elif location.is_batch(part) and hour < now:
+        elif location.is_batch(part) and hour < now and location.name_of(part) not in kept:
             found[hour].batches.append(part)
     return found
 
@@ -98,7 +106,8 @@ def _portions(location: LogLocation, batches: Sequence[Key]) -> Iterator[Portion
             yield some
             some = []
         some.append((key, data if data.endswith(b"\n") else data + b"\n"))
-    yield some
+    if some:
+        yield some
 
 
 def _merged(location: LogLocation, name: str, batches: Portion) -> bool:

@@ -137,16 +137,20 @@ class Beginning(NamedTuple):
 def _start(location: LogLocation, proofs: Proofs, bases: Sequence[Base], parts: Parts) -> Beginning:
     """Begin after the newest base that is in effect."""
     verifier = Verifier(proofs.anchors, proofs.key, proofs.identity, proofs.logs, is_archive=proofs.archived)
+    readers = {location.name_of(part): reader for part, reader in parts}
+    removed = [cut.name for base in bases if base.facts for cut in base.facts.removed]
+    is_archive = proofs.archived and (not readers or not readers.keys().isdisjoint(removed))
     archived: set[str] = set()
     for at in range(len(bases) - 1, -1, -1):
         base, facts = bases[at], bases[at].facts
         if facts is None:
             continue  # its lines are fed, and the verifier reports them
-        there = {cut.name: cut for cut in facts.parts if _is_there(location, parts, cut)}
-        if proofs.archived:  # each part is of the newest base that removed a part with its name
+        there = {cut.name: cut for cut in facts.parts if _is_there(readers, cut, whole=is_archive)}
+        if is_archive:  # each part is of the newest base that removed a part with its name
             own = [cut for cut in facts.removed if cut.name not in archived]
             archived.update(cut.name for cut in own)
-            if _report_changed(verifier, own, there, parts, location):
+            if own and (base is bases[-1] or any(cut.name in readers for cut in own)):
+                _report_changed(verifier, own, there, readers)
                 continue
         if facts.removed and all(cut.name in there for cut in facts.removed) and not is_vouched(base, proofs):
             continue  # it was interrupted before its checkpoint, and the log is whole without it
@@ -154,19 +158,19 @@ def _start(location: LogLocation, proofs: Proofs, bases: Sequence[Base], parts: 
         if not is_vouched(base, proofs):
             line = Line(base.name, base.position.seq)
             verifier.report("base", line, "no checkpoint names the last record of this base of the log")
-        staying = [cut for cut in facts.parts if cut.stays]
-        if staying:
-            _report_changed(verifier, staying, there, parts, location)
+        _report_changed(verifier, [cut for cut in facts.parts if cut.stays], there, readers)
         return Beginning(verifier, facts, bases[at:], there)
     return Beginning(verifier, None, bases, {})
 
 
-def _is_there(location: LogLocation, parts: Parts, cut: CutPart) -> bool:
-    """Whether a part still begins with the bytes that a base replaces."""
-    for part, reader in parts:
-        if location.name_of(part) == cut.name:
-            return cut.is_beginning_of(step(reader.read(0, cut.size)))
-    return False
+def _is_there(readers: Mapping[str, Reader], cut: CutPart, *, whole: bool = False) -> bool:
+    """Whether a part still begins with the bytes that a base replaces; with ``whole``, whether it has only these."""
+    reader = readers.get(cut.name)
+    return (
+        reader is not None
+        and cut.is_beginning_of(step(reader.read(0, cut.size)))
+        and not (whole and reader.size > cut.size)
+    )
 
 
 def is_vouched(base: Base, proofs: Proofs) -> bool:
@@ -182,7 +186,7 @@ def is_confirmed(location: LogLocation, proofs: Proofs, bases: Sequence[Base]) -
     if facts is None or not facts.removed or any(cut.name not in parts for cut in facts.parts):
         return False
     listed = [parts[cut.name] for cut in facts.parts]
-    if not all(_is_there(location, listed, cut) for cut in facts.parts):
+    if not all(_is_there({cut.name: parts[cut.name][1]}, cut) for cut in facts.parts):
         return False
     start = _start(location, proofs, bases[:-1], listed)
     for base in start.bases:
@@ -195,18 +199,13 @@ def is_confirmed(location: LogLocation, proofs: Proofs, bases: Sequence[Base]) -
 
 
 def _report_changed(
-    verifier: Verifier, wanted: Iterable[CutPart], there: Mapping[str, CutPart], parts: Parts, location: LogLocation
-) -> bool:
-    """Report parts that a base names and that were changed since; whether there is any of these parts."""
-    names = {location.name_of(part) for part, _ in parts}
-    wanted = list(wanted)
-    if not any(cut.name in names for cut in wanted):
-        return False
+    verifier: Verifier, wanted: Iterable[CutPart], there: Mapping[str, CutPart], readers: Mapping[str, Reader]
+) -> None:
+    """Report parts that a base names and that were changed since."""
     for cut in wanted:
         if cut.name not in there:
-            kind: FindingKind = "edited" if cut.name in names else "missing"
+            kind: FindingKind = "edited" if cut.name in readers else "missing"
             verifier.report(kind, Line(cut.name, 1), "a part before the log was begun anew is not as it was")
-    return True
 
 
 def _fed(location: LogLocation, verifier: Verifier, part: Key, reader: Reader, skipped: CutPart | None) -> ReadPart:

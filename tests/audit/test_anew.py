@@ -156,6 +156,21 @@ def test_a_change_in_an_archive_is_found(tmp_path: Path, name: str) -> None:
         assert not verdict.is_intact
 
 
+def test_an_archive_that_was_extended_or_emptied_is_found(tmp_path: Path) -> None:
+    trial = Trial(tmp_path / "audit.jsonl", tmp_path)
+    archive = archived(trial, tmp_path / "archive")
+    with trial.open() as audit, AgentMemoryService("memory://anew", plugins=[audit], actor="ops") as service:
+        service.append_to_memory_file("bob", "log.md", "x\n")
+        trial.renewal(archive=archive).close()
+        service.append_to_memory_file("bob", "log.md", "x\n")
+    part = tmp_path / "archive" / "audit.jsonl"
+    assert trial.verdict(archive, archived=True, salts=False).findings == ()
+    part.write_bytes(part.read_bytes() + (tmp_path / "audit.jsonl").read_bytes())
+    assert not trial.verdict(archive, archived=True, salts=False).is_intact
+    part.unlink()
+    assert not trial.verdict(archive, archived=True, salts=False).is_intact
+
+
 def test_an_archive_is_neither_the_log_itself_nor_another_log(trial: Trial, tmp_path: Path) -> None:
     trial.write(3)
     with pytest.raises(OperationDenied, match="place of the log itself"):

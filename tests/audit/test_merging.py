@@ -14,7 +14,7 @@ from agent_memory.audit import records
 from agent_memory.audit.location import LogLocation
 from agent_memory.audit.merging import MergeResult, merge
 from agent_memory.audit.records import lines_of
-from tests.audit.test_anew import FAR, Stopped, Trial, stopping
+from tests.audit.test_anew import FAR, Stopped, Trial, _lose, stopping
 from tests.support import sizes
 from tests.support.servers import S3Server
 
@@ -121,6 +121,47 @@ def test_a_merged_part_hides_no_batch_that_it_does_not_have(trial: Trial) -> Non
     name = trial.location.name_of(batches[-1]).partition("/")[2].encode()
     trial.location.store.write(part, data.replace(b'["', b'["' + name + b'","', 1))
     assert not trial.verdict().is_intact
+
+
+def test_a_restarted_log_keeps_its_parts_as_they_are(trial: Trial) -> None:
+    trial.write(4)
+    _lose(trial.location)
+    trial.renewal().restart("a disk lost its end")
+    kept = names(trial.location)
+    trial.write(4)
+    merge(trial.location)
+    assert set(kept) < set(names(trial.location))
+    assert trial.verdict().findings == ()
+    for part in trial.location.parts():
+        if trial.location.name_of(part) in kept:
+            trial.location.store.delete(part)
+    assert not trial.verdict().is_intact
+
+
+def test_a_large_batch_between_small_ones_keeps_its_place(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    trial.write(6)
+    before = trial.appends()
+    sizes_of = [len(trial.location.store.read(part).data) for part in trial.location.parts()]
+    monkeypatch.setattr(merging_module, "MOST_BYTES", max(sizes_of) + min(sizes_of) - 1)  # the first one stands alone
+    merge(trial.location)
+    assert trial.appends() == before
+    assert trial.verdict().findings == ()
+
+
+def test_an_hour_may_have_more_than_a_thousand_merged_parts(trial: Trial) -> None:
+    trial.write(3)
+    merge(trial.location)
+    [part] = trial.location.parts()
+    late = trial.location.name_of(part).replace(".000.", ".999.")
+    trial.location.store.write(trial.location.directory.join(late), trial.location.store.read(part).data)
+    trial.location.store.delete(part)
+    before = trial.appends()
+    trial.write(2)
+    trial.write(2)
+    merge(trial.location)
+    assert trial.appends()[: len(before)] == before
+    assert len(trial.appends()) == len(before) + 4
+    assert trial.verdict().findings == ()
 
 
 def test_writers_and_merges_at_once_lose_no_record(trial: Trial) -> None:
