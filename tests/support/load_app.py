@@ -19,17 +19,17 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
 from agent_memory.hookspecs import Operation, Outcome, hookimpl
-from agent_memory.plugins.audit import AuditPlugin
 from agent_memory.plugins.configuration import plugins_from
 from agent_memory.plugins.opentelemetry import OpenTelemetryPlugin
 
 _LOCK = threading.Lock()
-SECONDS = {"measured": 0.0, "reported": 0.0, "recording": 0.0, "spans": 0.0}
+TOTALS = {"measured": 0.0, "reported": 0.0, "spans": 0.0}
+_begun: dict[str, float] = {}
 
 
-def add(name: str, seconds: float) -> None:
+def add(name: str, number: float) -> None:
     with _LOCK:
-        SECONDS[name] += seconds
+        TOTALS[name] += number
 
 
 class CountedSpans(SpanExporter):
@@ -41,54 +41,27 @@ class CountedSpans(SpanExporter):
 
 
 class Waits:
-    """An observer that adds up what callers waited, as the outcomes say."""
+    """The observer that is called first: what callers waited until now, and what the outcomes say of it."""
 
     @hookimpl
     def agent_memory_after_operation(self, operation: Operation, outcome: Outcome) -> None:
         if operation.kind == "append":
+            add("measured", time.perf_counter() - _begun.pop(str(operation.tool_call_id)))
             add("reported", outcome.duration)
 
 
-class TimedAudit(AuditPlugin):
-    """Adds up the time in which callers wait for their records, which follow the outcome."""
-
-    @hookimpl
-    def agent_memory_after_operation(self, operation: Operation, outcome: Outcome) -> None:
-        began = time.perf_counter()
-        try:
-            super().agent_memory_after_operation(operation, outcome)
-        finally:
-            if operation.kind == "append":
-                add("recording", time.perf_counter() - began)
-
-
-def all_plugins() -> list[object]:
-    found = plugins_from()
-    for plugin in found:
-        if type(plugin) is AuditPlugin:
-            plugin.__class__ = TimedAudit
-    return [*found, OpenTelemetryPlugin(), Waits()]
-
-
 class Timed:
-    """The memory of a request; its one call of the product is timed."""
+    """The memory of a request; its one call is timed."""
 
-    def __init__(self, memory: Any) -> None:
-        self._memory = memory
+    def __init__(self, memory: Any, key: str = "") -> None:
+        self._memory, self._key = memory, key
 
-    def once(self, key: str) -> Any:
-        return Timed(self._memory.once(key))
+    def once(self, key: str) -> Timed:
+        return Timed(self._memory.acting_as("a client", key).once(key), key)
 
     async def append(self, *args: Any, **kwargs: Any) -> Any:
-        began = time.perf_counter()
-        try:
-            return await self._memory.append(*args, **kwargs)
-        finally:
-            add("measured", time.perf_counter() - began)
-
-    async def read(self, path: str) -> str:
-        text: str = await self._memory.read(path)
-        return text
+        _begun[self._key] = time.perf_counter()
+        return await self._memory.append(*args, **kwargs)
 
 
 def timed(request: Request) -> Timed:
@@ -100,11 +73,11 @@ provider = TracerProvider()
 provider.add_span_processor(BatchSpanProcessor(CountedSpans()))
 trace.set_tracer_provider(provider)
 metrics.set_meter_provider(MeterProvider([InMemoryMetricReader()]))
-product.plugins_from = all_plugins
+product.plugins_from = lambda: [*plugins_from(), OpenTelemetryPlugin(), Waits()]
 app = product.app
 app.dependency_overrides[product.memory_of] = timed
 
 
 @app.get("/waits")
 async def waits() -> dict[str, float]:
-    return {**SECONDS, "process": os.getpid()}
+    return {**TOTALS, "process": os.getpid()}
