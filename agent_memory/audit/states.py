@@ -12,11 +12,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
-from agent_memory.audit.bases import Base, bases_of
+from agent_memory.audit.bases import Base, BaseFacts, CutPart, bases_of
 from agent_memory.audit.location import LogLocation
 from agent_memory.audit.records import lines_of_part, parsed
+from agent_memory.audit.verify import after, is_there
 from agent_memory.hookspecs import READING
-from agent_memory.key import Key, is_at_or_below
+from agent_memory.key import is_at_or_below
 from agent_memory.reading.reader import Reader
 
 SKEW_SECONDS: Final = 2.0
@@ -79,9 +80,20 @@ class LoggedFile:
 
     def set(self, whole: Whole) -> None:
         """Take a whole content; earlier ones stay only if they may have been written later."""
+        if self._is_replaced(whole.when):
+            return
         self.wholes = [each for each in self.wholes if each.when.may_follow(whole.when)] + [whole]
         self.appends = [each for each in self.appends if each.when.may_follow(whole.when)]
         self.doubt = ""
+
+    def append(self, append: LoggedAppend) -> None:
+        """Take an append, unless a whole content was certainly written later."""
+        if not self._is_replaced(append.when):
+            self.appends.append(append)
+
+    def _is_replaced(self, when: Ran) -> bool:
+        """Whether a whole content was certainly written after an operation: its record came late."""
+        return any(not when.may_follow(each.when) for each in self.wholes)
 
     def copied(self, when: Ran) -> LoggedFile:
         """The state of a copy, or of the file under a new name."""
@@ -115,6 +127,13 @@ class LoggedFile:
         return bool(self.doubt or self.appends) or any(each.size is not None for each in self.wholes)
 
 
+class _Start(NamedTuple):
+    """Where the records begin: the facts of the base in effect, and the beginnings of parts that it replaces."""
+
+    facts: BaseFacts | None
+    skipped: Mapping[str, CutPart]
+
+
 class LoggedFiles:
     """The states of the files of all agents; `update` follows the log.
 
@@ -130,7 +149,7 @@ class LoggedFiles:
         self._files: defaultdict[str, dict[str, LoggedFile]] = defaultdict(dict)
         self._salts: dict[tuple[str, str], str] = {}
         self._sole: dict[str | None, str] = {}
-        self._bases: list[int] = []
+        self._start = _Start(None, {})
         self._read: dict[str, int] = {}
         self._waiting: list[tuple[float, str, int, dict[str, Any]]] = []
         self._begun: dict[str, dict[str, Any]] = {}
@@ -141,15 +160,17 @@ class LoggedFiles:
         Raises:
             ConflictError: the log was pruned or merged while it was read.
         """
-        bases = bases_of(self._location)
+        bases = bases_of(self._location, checked=False)
         parts = [
             each for each in self._location.readers() if limits is None or self._location.name_of(each[0]) in limits
         ]
-        names = [self._location.name_of(part) for part, _ in parts]
-        if [base.number for base in bases] != self._bases or not self._read.keys() <= set(names):
-            self._begin(bases)
+        readers = {self._location.name_of(part): reader for part, reader in parts}
+        begun = _begun(bases, readers)
+        is_cut = any(name not in readers or 0 < readers[name].size < at for name, at in self._read.items())
+        if begun != self._start or is_cut:
+            self._begin(begun)
         newest = 0.0
-        for record in self._new_records(parts, limits or {}):
+        for record in self._new_records(readers, limits or {}):
             end = _ended(record)
             heapq.heappush(self._waiting, (end, record["writer"], record["seq"], record))
             newest = max(newest, end)
@@ -159,16 +180,16 @@ class LoggedFiles:
             self._take(record)
         self._waiting.clear()
 
-    def _begin(self, bases: Sequence[Base]) -> None:
+    def _begin(self, begun: _Start) -> None:
         """Begin with the oldest record, because the log was begun anew or merged since the last call."""
-        self._bases = [base.number for base in bases]
+        self._start = begun
         self._files.clear()
         self._salts.clear()
         self._sole.clear()
         self._read.clear()
         self._begun.clear()
         self.lost = 0
-        for facts in filter(None, (base.facts for base in bases)):
+        if facts := begun.facts:
             several = {salt.agent for salt in facts.salts if salt.is_forgotten}
             self._sole = {salt.agent: salt.commitment for salt in facts.salts if salt.agent not in several}
             self._files = _decoded(facts.files)
@@ -199,12 +220,12 @@ class LoggedFiles:
             if state.may_exist
         ]
 
-    def _new_records(self, parts: Iterable[tuple[Key, Reader]], limits: Mapping[str, int]) -> Iterator[dict[str, Any]]:
-        for part, reader in parts:
-            name = self._location.name_of(part)
+    def _new_records(self, readers: Mapping[str, Reader], limits: Mapping[str, int]) -> Iterator[dict[str, Any]]:
+        for name, reader in readers.items():
             if self._read.get(name) == reader.size or (name in self._read and not reader.size):
                 continue  # a batch never changes, and has no size before it is read
-            at = self._read.get(name, 0)
+            part, skipped = self._location.directory.join(name), self._start.skipped.get(name)
+            at = self._read[name] if name in self._read else after(reader, skipped)
             for line in lines_of_part(self._location, part, reader, at):
                 at += len(line) + 1
                 if at > limits.get(name, at) + 1:
@@ -242,7 +263,7 @@ class LoggedFiles:
             files.setdefault(path, LoggedFile()).set(whole)
         elif kind == "append" and size is not None:
             append = LoggedAppend(when, size, record.get("given", 0), record.get("digest"), salt)
-            files.setdefault(path, LoggedFile()).appends.append(append)
+            files.setdefault(path, LoggedFile()).append(append)
         elif kind in ("delete", "delete_tree", "forget"):
             for name in _below(files, path):
                 files[name].set(Whole(when, None))
@@ -265,8 +286,19 @@ class LoggedFiles:
                 files.setdefault(name, LoggedFile()).doubt = why
 
 
+def _begun(bases: Sequence[Base], readers: Mapping[str, Reader]) -> _Start:
+    """The start after the newest base, but not after one whose parts are all still in the log."""
+    for facts in filter(None, (base.facts for base in reversed(bases))):
+        there = {cut.name: cut for cut in facts.parts if is_there(readers, cut)}
+        if not facts.removed or any(cut.name not in there for cut in facts.removed):
+            return _Start(facts, there)
+    return _Start(None, {})
+
+
 def _below(files: Mapping[str, LoggedFile], path: str) -> list[str]:
-    return [path] if path in files else [name for name in files if is_at_or_below(name, path)]
+    if (state := files.get(path)) and state.exists:
+        return [path]
+    return [name for name in files if is_at_or_below(name, path)]  # a directory, perhaps in the place of a former file
 
 
 def _ended(record: dict[str, Any]) -> float:

@@ -145,7 +145,7 @@ def _start(location: LogLocation, proofs: Proofs, bases: Sequence[Base], parts: 
         base, facts = bases[at], bases[at].facts
         if facts is None:
             continue  # its lines are fed, and the verifier reports them
-        there = {cut.name: cut for cut in facts.parts if _is_there(readers, cut, whole=is_archive)}
+        there = {cut.name: cut for cut in facts.parts if is_there(readers, cut, whole=is_archive)}
         if is_archive:  # each part is of the newest base that removed a part with its name
             own = [cut for cut in facts.removed if cut.name not in archived]
             archived.update(cut.name for cut in own)
@@ -163,7 +163,7 @@ def _start(location: LogLocation, proofs: Proofs, bases: Sequence[Base], parts: 
     return Beginning(verifier, None, bases, {})
 
 
-def _is_there(readers: Mapping[str, Reader], cut: CutPart, *, whole: bool = False) -> bool:
+def is_there(readers: Mapping[str, Reader], cut: CutPart, *, whole: bool = False) -> bool:
     """Whether a part still begins with the bytes that a base replaces; with ``whole``, whether it has only these."""
     reader = readers.get(cut.name)
     return (
@@ -186,7 +186,7 @@ def is_confirmed(location: LogLocation, proofs: Proofs, bases: Sequence[Base]) -
     if facts is None or not facts.removed or any(cut.name not in parts for cut in facts.parts):
         return False
     listed = [parts[cut.name] for cut in facts.parts]
-    if not all(_is_there({cut.name: parts[cut.name][1]}, cut) for cut in facts.parts):
+    if not all(is_there({cut.name: parts[cut.name][1]}, cut) for cut in facts.parts):
         return False
     start = _start(location, proofs, bases[:-1], listed)
     for base in start.bases:

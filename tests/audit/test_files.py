@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 import threading
 from collections.abc import Callable, Iterator
@@ -14,7 +15,11 @@ import pytest
 from agent_memory import AgentMemory, AgentMemoryError, AgentMemoryService
 from agent_memory.audit import LogLocation, log_at
 from agent_memory.audit import files as files_module
+from agent_memory.audit.anew import Renewal
+from agent_memory.audit.bases import BaseFacts, CutPart, create, new_base, now
 from agent_memory.audit.files import FileFinding, FileVerifier, Progress
+from agent_memory.audit.states import LoggedAppend, LoggedFile, Ran, Whole
+from agent_memory.audit.verify import Proofs, examine
 from agent_memory.core.blocking import BlockingStore
 from agent_memory.key import Key
 from agent_memory.plugins.audit import AuditPlugin
@@ -292,3 +297,76 @@ def test_a_pruned_log_still_vouches_for_files_that_are_older(tmp_path: Path) -> 
     with AgentMemoryService(held.url) as unseen:
         unseen.write_memory_file("bob", "gone.md", "x")
     assert held.told() == [("changed", "bob", "a.md"), ("changed", "bob", "b.jsonl"), ("unknown", "bob", "gone.md")]
+
+
+def test_a_directory_in_the_place_of_a_former_file_is_followed(tmp_path: Path) -> None:
+    held = Held(f"file://{tmp_path}/root", {}, tmp_path)
+    with held.service() as service:
+        bob = service.agent("bob")
+        bob.write("d", "a file")
+        bob.delete("d")
+        bob.write("d/x.md", "x")
+        bob.rename("d", "e")
+        bob.write("d/y.md", "y")
+        bob.delete_tree("d")
+    assert held.told() == []
+
+
+def test_a_keyed_log_that_was_closed_still_vouches_for_files(tmp_path: Path) -> None:
+    held, key = Held(f"file://{tmp_path}/root", {}, tmp_path), b"k" * 32
+    for path in ("a.md", "b.md"):
+        with (
+            AuditPlugin(held.url, required=True, key=key) as audit,
+            AgentMemoryService(held.url, plugins=[audit]) as service,
+        ):
+            service.write_memory_file("bob", path, "one")
+        proofs = Proofs({}, key, held.location().identity(), {}, salts=True)
+        Renewal(held.location(), proofs, "ops").close()
+    assert held.told() == []
+    held.change("bob", "a.md", lambda _: b"two")
+    assert held.told() == [("changed", "bob", "a.md")]
+
+
+def test_a_restart_leaves_no_doubt_about_files(tmp_path: Path) -> None:
+    held = Held(f"file://{tmp_path}/root", {}, tmp_path)
+    with held.service() as service:
+        bob = service.agent("bob")
+        bob.write("a.md", "one")
+        bob.copy("a.md", "c.md")
+        bob.write("a.md", "two")
+        bob.rename("a.md", "b.md")
+        bob.write("a.md", "new")
+        service.write_memory_file("eve", "x.md", "1")
+        service.write_memory_file("eve", "x.md", "2")
+    [part] = held.location().parts()
+    store = held.location().store
+    lines = store.read(part).data.splitlines(keepends=True)
+    store.write(part, b"".join(lines[:-2] + lines[-1:]))
+    Renewal(held.location(), Proofs({}, None, held.location().identity(), {}, salts=True), "ops").restart("a test")
+    assert held.told() == []
+    held.change("bob", "c.md", lambda _: b"new")
+    assert held.told() == [("changed", "bob", "c.md")]
+
+
+def test_a_base_that_is_not_in_effect_tells_nothing_of_files(tmp_path: Path) -> None:
+    held = Held(f"file://{tmp_path}/root", {}, tmp_path)
+    with held.service() as service:
+        service.write_memory_file("bob", "a.md", "one")
+    held.change("bob", "a.md", lambda _: b"two")
+    location = held.location()
+    examined = examine(location, Proofs({}, None, location.identity(), {}, salts=True))
+    [part] = examined.parts
+    data = location.store.read(part.key).data
+    cut = CutPart(location.name_of(part.key), part.size, part.lines, hashlib.sha256(data).hexdigest())
+    doubt = [("bob", "a.md", "nothing is known", [], [])]
+    facts = BaseFacts("closed", now(), "eve", None, 2, [cut], examined.verifier.ends(), [], (), doubt)
+    create(location, new_base(1, facts, location.make_identity(), None))
+    assert held.told() == [("changed", "bob", "a.md")]
+
+
+def test_a_record_that_comes_late_replaces_no_later_content() -> None:
+    file, late = LoggedFile(), Ran(1.0, 1.1, "a" * 16)
+    file.set(Whole(Ran(100.0, 100.1, "b" * 16), 3, "new"))
+    file.set(Whole(late, 5, "old"))
+    file.append(LoggedAppend(late, 9, 4, "old", None))
+    assert ([whole.digest for whole in file.wholes], file.appends) == (["new"], [])
