@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -29,7 +29,7 @@ from agent_memory.audit.journal import Position
 from agent_memory.audit.location import LogLocation
 from agent_memory.audit.merging import finish_merges
 from agent_memory.audit.states import LoggedFiles
-from agent_memory.audit.verify import Examined, Proofs, ReadPart, examine, is_confirmed, is_vouched, rest_at
+from agent_memory.audit.verify import Examined, Proofs, ReadPart, examine, is_vouched, rest_at
 from agent_memory.backend import ABSENT, BlockingBackend
 from agent_memory.errors import (
     AgentMemoryFileNotFoundError,
@@ -75,6 +75,7 @@ class Renewal:
         names = set(_older(self.location, examined, before))
         if not names.difference(_staying(examined)):
             return None
+        self._require_covered(examined, names)
         return self._begun("pruned", examine(self.location, self.proofs, names), reason)
 
     def close(self, reason: str | None = None) -> Base | None:
@@ -96,15 +97,15 @@ class Renewal:
         return self._begun("restarted", examined, reason)
 
     def finish(self) -> None:
-        """Finish an earlier call that was interrupted.
+        """Finish an earlier call that was interrupted after its checkpoint.
 
-        A base without a checkpoint is only finished if the parts that it replaces are still in the log and have the
-        ends that it names: any program that can write the log can also write a base.
+        A base without a checkpoint is not finished: any program that can write the log can also write a base. The log
+        is whole without it, and the next base replaces it.
         """
         finish_merges(self.location)
         bases = [base for base in bases_of(self.location, self.proofs.key) if base.facts]
-        if bases and (is_vouched(bases[-1], self.proofs) or is_confirmed(self.location, self.proofs, bases)):
-            self._finish(bases[-1])
+        if bases and is_vouched(bases[-1], self.proofs) and (self.proofs.anchors or self.receive is None):
+            self._remove_parts(bases[-1])
 
     def _intact(self) -> Examined:
         self.finish()
@@ -116,6 +117,18 @@ class Renewal:
                 "verify`; `audit restart --reason` lets the log begin anew after them"
             )
         return examined
+
+    def _require_covered(self, examined: Examined, names: Collection[str]) -> None:
+        """Refuse to replace a base without a checkpoint whose call, if it still runs, removes more parts."""
+        for base in examined.bases:
+            if base.facts and not is_vouched(base, self.proofs):
+                present = {self.location.name_of(part.key) for part in examined.parts}
+                if any(cut.name in present and cut.name not in names for cut in base.facts.removed):
+                    raise OperationDenied(
+                        f"{base.name} of the audit log ({base.facts.kind} by {base.facts.actor}) has no checkpoint and "
+                        "names more parts: if its call ended, `audit close` removes them, or remove the file of the "
+                        "base by hand; nothing was removed"
+                    )
 
     def _begun(self, kind: BaseKind, examined: Examined, reason: str | None) -> Base:
         try:
@@ -169,8 +182,14 @@ class Renewal:
             self.receive(position, self.location.make_identity())
             if self.proofs.anchors:
                 self.proofs.anchors.setdefault((position.writer, position.seq), set()).add(position.hash)
+        self._remove_parts(base)
+
+    def _remove_parts(self, base: Base) -> None:
+        """Remove the parts that a base replaces, and the bases before it."""
+        present = {self.location.name_of(part) for part in self.location.parts()}
         for cut in base.facts.removed if base.facts else ():
-            self._remove(_part_key(self.location, cut.name), cut)
+            if cut.name in present:
+                self._remove(_part_key(self.location, cut.name), cut)
         if base.facts and base.facts.removed:
             for number in range(base.number - 1, 0, -1):
                 try:

@@ -179,25 +179,6 @@ def is_vouched(base: Base, proofs: Proofs) -> bool:
     return not proofs.anchors or position.hash in proofs.anchors.get((position.writer, position.seq), ())
 
 
-def is_confirmed(location: LogLocation, proofs: Proofs, bases: Sequence[Base]) -> bool:
-    """Whether the parts that the last base removes are still in the log, are intact and have the ends that it names."""
-    facts = bases[-1].facts
-    parts = {location.name_of(part): (part, reader) for part, reader in location.readers()}
-    if facts is None or not facts.removed or any(cut.name not in parts for cut in facts.parts):
-        return False
-    listed = [parts[cut.name] for cut in facts.parts]
-    if not all(is_there({cut.name: parts[cut.name][1]}, cut) for cut in facts.parts):
-        return False
-    start = _start(location, proofs, bases[:-1], listed)
-    for base in start.bases:
-        start.verifier.feed(base.name, base.data)
-    for cut in facts.parts:
-        reader, earlier = parts[cut.name][1], start.skipped.get(cut.name)
-        lines = step(reader.read(after(reader, earlier), cut.size))
-        start.verifier.feed(cut.name, lines, earlier.lines + 1 if earlier else 1)
-    return set(start.verifier.ends()) == set(facts.ends) and set(start.verifier.salts()) == set(facts.salts)
-
-
 def _report_changed(
     verifier: Verifier, wanted: Iterable[CutPart], there: Mapping[str, CutPart], readers: Mapping[str, Reader]
 ) -> None:

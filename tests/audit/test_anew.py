@@ -374,6 +374,36 @@ def test_a_forged_base_is_found_by_the_checkpoints(tmp_path: Path) -> None:
     assert not verify(trial.location).is_intact
 
 
+def test_a_base_that_an_attacker_began_is_not_finished(tmp_path: Path, days: Callable[[str], None]) -> None:
+    trial = Trial(f"file://{tmp_path}/root", tmp_path)
+    trial.write(3)
+    then = time.time()
+    days("2026-11-21")
+    trial.write(3)
+    before, location = trial.appends(), trial.location
+    forged = Renewal(stopping(location, 10_000, after=False), Proofs({}, None, location.identity(), {}, salts=True))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Renewal, "_finish", lambda *_: None)
+        forged.close("yearly")
+    assert trial.renewal().prune(1.0) is None
+    with pytest.raises(OperationDenied, match="has no checkpoint"):
+        trial.renewal().prune(then)
+    assert trial.appends() == before
+    base = trial.renewal(archive=archived(trial, tmp_path / "archive")).close("moved")
+    assert base is not None
+    assert (base.facts and base.facts.actor, trial.appends(), trial.verdict().findings) == ("ops", [], ())
+    assert trial.appends(archived(trial, tmp_path / "archive")) == before
+
+
+def test_a_receiver_without_checkpoints_to_compare_proves_no_forged_base(tmp_path: Path) -> None:
+    trial = Trial(tmp_path / "audit.jsonl", tmp_path)
+    trial.write(3)
+    Renewal(trial.location, Proofs({}, None, None, {}, salts=True), "nobody").close("forged")
+    blind = dataclasses.replace(trial.renewal(), proofs=Proofs({}, None, None, {}, salts=True))
+    blind.prune(FAR)
+    assert not trial.verdict().is_intact
+
+
 def test_writers_that_race_with_prunes_and_closes_lose_no_record(trial: Trial, tmp_path: Path) -> None:
     writers, rounds = 3, 6
     barrier, errors = threading.Barrier(writers + 1), list[BaseException]()
