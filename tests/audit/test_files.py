@@ -358,7 +358,7 @@ def test_a_base_that_is_not_in_effect_tells_nothing_of_files(tmp_path: Path) -> 
     [part] = examined.parts
     data = location.store.read(part.key).data
     cut = CutPart(location.name_of(part.key), part.size, part.lines, hashlib.sha256(data).hexdigest())
-    doubt = [("bob", "a.md", "nothing is known", [], [])]
+    doubt: list[tuple[Any, ...]] = [("bob", "a.md", "nothing is known", [], [])]
     facts = BaseFacts("closed", now(), "eve", None, 2, [cut], examined.verifier.ends(), [], (), doubt)
     create(location, new_base(1, facts, location.make_identity(), None))
     assert held.told() == [("changed", "bob", "a.md")]
