@@ -194,6 +194,8 @@ def compact(
         result = memory.compact(keep_last=keep_last, older_than=age, archive_to=archive_to)
     moved = f", archived in {field(archive_to)}" if archive_to and result.archived else ""
     settings.show(asdict(result), f"removed {counted(result.removed, 'line')}{moved}; {result.kept:,} stay")
+    if result.kept and not result.removed:
+        note("only messages are removed: lines with a role and a timestamp; 'conversation show' counts the other lines")
 
 
 @conversation.command(cls=Command)

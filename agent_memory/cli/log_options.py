@@ -35,6 +35,10 @@ key_option = click.option(
 checkpoints_option = click.option(
     "--checkpoints", type=HOST_FILE, multiple=True, help="A file of checkpoints; may be repeated."
 )
+kept_checkpoints_option = click.option(
+    "--checkpoints", type=click.Path(dir_okay=False, path_type=Path), multiple=True,
+    help="A file of checkpoints; may be repeated. The last one gets a new checkpoint; it may be a new file.",
+)  # fmt: skip
 
 
 def read_checkpoints(files: Sequence[Path]) -> list[AuditCheckpoint]:

@@ -19,9 +19,10 @@ from agent_memory._json import parse_json
 from agent_memory.backend import AnyBackend
 from agent_memory.cli.arguments import complete_agents
 from agent_memory.cli.auditing import ChangeRecorder
-from agent_memory.cli.output import printable, show_json
+from agent_memory.cli.output import note, printable, show_json
 from agent_memory.cli.presence import refuse_inside_a_store, require_agent, require_store, suggested
 from agent_memory.core.limits.settings import Limits
+from agent_memory.core.switches import LOAD_VARIABLE, loads_plugins
 from agent_memory.errors import AgentMemoryError, AgentMemoryFileNotFoundError
 from agent_memory.hookspecs import Operation, Outcome, hookimpl
 from agent_memory.memory import AgentMemory
@@ -183,6 +184,8 @@ class Settings:
     @contextmanager
     def configured(self) -> Iterator[list[object]]:
         """The plugins that ``--config`` and the environment enable; afterwards those without a service are closed."""
+        if not loads_plugins():
+            note(f"{LOAD_VARIABLE}=0: no plugin of the configuration is enabled, also no audit log and no guard of it")
         with usage_errors():
             tables = configuration(self.config)
             if "audit" not in tables:

@@ -18,15 +18,24 @@ from agent_memory.audit.anew import Renewal
 from agent_memory.audit.bases import Base
 from agent_memory.audit.journal import Position
 from agent_memory.audit.merging import merge
+from agent_memory.audit.records import parsed
 from agent_memory.audit.verify import Proofs
 from agent_memory.cli.arguments import Moment
 from agent_memory.cli.comparing import compare
-from agent_memory.cli.log_options import checkpoints_option, existing_log, key_option, log_option, read_checkpoints
+from agent_memory.cli.log_options import (
+    checkpoints_option,
+    existing_log,
+    kept_checkpoints_option,
+    key_option,
+    log_option,
+    read_checkpoints,
+)
 from agent_memory.cli.output import Exit, counted, printable, show_json
 from agent_memory.cli.settings import Command, Settings, login_name, pass_settings, usage_errors
 from agent_memory.core.blocking import BlockingStore
 from agent_memory.core.store_record import KnownStore
 from agent_memory.key import Key
+from agent_memory.key.quoting import field
 from agent_memory.plugins._host_files import read_host_file
 from agent_memory.plugins.checkpoints import AuditCheckpoint, CheckpointFile
 from agent_memory.registry import open_backend
@@ -70,6 +79,7 @@ def verify_(
         proofs = _proofs(checkpoints, key_file, salts=not no_salts, archived=archived)
         with existing_log(settings, target) as location, usage_errors():
             verdict = verify(location, **proofs)
+            begun = _begun_anew(location)
             compared = compare(settings, location, after) if with_files and not (again and _has_base(verdict)) else None
         if not (again and _has_base(verdict)):
             break  # else the log may have been begun anew after the checkpoints were read
@@ -78,6 +88,8 @@ def verify_(
         files = {"files": compared.document()} if compared else {}
         show_json({**asdict(verdict), "findings": findings, "intact": verdict.is_intact, **files})
     else:
+        if verdict.since is not None and begun:
+            click.echo(printable(begun))
         for known in verdict.known:
             click.echo(printable(f"known: {known}"))
         for line in _lines(verdict.findings, anchored=bool(checkpoints)):
@@ -91,6 +103,18 @@ def verify_(
             click.echo(printable(line))
     if not verdict.is_intact or (compared and not compared.is_intact):
         raise click.exceptions.Exit(Exit.FAILED)
+
+
+def _begun_anew(location: LogLocation) -> str:
+    """A line that tells the newest base of a log: what was done, when, by whom and why."""
+    found = parsed(location.base_record() or b"")
+    if found is None:
+        return ""
+    record = found.record
+    by, reason = record.get("actor"), record.get("reason")
+    at = _shown(datetime.fromisoformat(record["time"]).timestamp())
+    told = f" by {field(str(by))}" if by else ""
+    return f"{record['event']} {at}{told}{f': {reason}' if reason else ''}"
 
 
 def _has_base(verdict: Verdict) -> bool:
@@ -128,7 +152,7 @@ def _proofs(checkpoints: Sequence[Path], key_file: Path | None, **others: bool) 
 
 
 def _since(verdict: Verdict) -> str:
-    return "" if verdict.since is None else f" since {_shown(verdict.since)}"
+    return "" if verdict.since is None else " since the log was begun anew"
 
 
 def _shown(seconds: float) -> str:
@@ -146,7 +170,7 @@ _reason_option = click.option("--reason", metavar="TEXT", help="Why; the first r
 @_archive_option
 @_reason_option
 @log_option
-@checkpoints_option
+@kept_checkpoints_option
 @key_option
 @pass_settings
 def prune(
@@ -175,7 +199,7 @@ def prune(
 @_archive_option
 @_reason_option
 @log_option
-@checkpoints_option
+@kept_checkpoints_option
 @key_option
 @pass_settings
 def close(
@@ -197,7 +221,7 @@ def close(
 @click.command(cls=Command)
 @click.option("--reason", metavar="TEXT", required=True, help="What was found out; the record of the restart names it.")
 @log_option
-@checkpoints_option
+@kept_checkpoints_option
 @key_option
 @pass_settings
 def restart(
@@ -236,7 +260,7 @@ def _renewal(
     settings: Settings, target: str | None, archive: str | None, checkpoints: tuple[Path, ...], key_file: Path | None
 ) -> Iterator[Renewal]:
     """A renewal of the log, whose checkpoint goes to the configured file, or to the last one that is given."""
-    given = _proofs(checkpoints, key_file, salts=True)
+    given = _proofs([file for file in checkpoints if file.exists()], key_file, salts=True)
     receiver = settings.checkpoints() or (CheckpointFile(checkpoints[-1], required=True) if checkpoints else None)
     with existing_log(settings, target) as location, usage_errors():
         proofs = Proofs(**{**given, "identity": given["identity"] or location.identity()})
