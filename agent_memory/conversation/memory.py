@@ -97,7 +97,7 @@ class ConversationMemory:
         return step(self._async.search(query, since=since, max_results=max_results))
 
     def compact(
-        self, *, keep_last: int | None = None, older_than: timedelta | None = None, archive_to: str | None = None
+        self, keep_last: int | None = None, older_than: timedelta | None = None, archive_to: str | None = None
     ) -> CompactResult:
         """Remove the oldest lines of the history, and first write them to an archive if its name is given.
 
@@ -226,7 +226,7 @@ class AsyncConversationMemory:
             return Matches()
 
     async def compact(
-        self, *, keep_last: int | None = None, older_than: timedelta | None = None, archive_to: str | None = None
+        self, keep_last: int | None = None, older_than: timedelta | None = None, archive_to: str | None = None
     ) -> CompactResult:
         """See `ConversationMemory.compact`."""
         selection = MessageSelection.of(keep_last, older_than, system=self._system)

@@ -107,7 +107,7 @@ def opened() -> Iterator[Opened]:
         service = AgentMemoryService(backend, plugins=[watch])
     memory = service.agent("bob")
     memory.write("notes.md", "one\n")
-    ConversationMemory(memory).append_message(Message("user", "hi"))
+    ConversationMemory(memory).append_messages([Message("user", "hi"), Message("assistant", "ho")])
     yield Opened(watch, memory)
     service.close()
 
@@ -138,6 +138,7 @@ CALLS: dict[tuple[type, str], list[Args]] = {
     (FileSystemManager, "handle_create"): [("new.md", "x")],
     (ConversationMemory, "append_message"): [(Message("user", "hi"),)],
     (ConversationMemory, "append_messages"): [([Message("user", "hi")],)],
+    (ConversationMemory, "compact"): [(1,), (1, None, "old.jsonl")],
     (ConversationMemory, "iter_history"): [()],
     (ConversationMemory, "load_history"): [()],
     (ConversationMemory, "load_cron_jobs"): [()],
