@@ -18,7 +18,7 @@ from agent_memory.core.expiring import MOST_EXPIRED, ExpiredFile, Expiry, expire
 from agent_memory.core.hooks import Hooks
 from agent_memory.core.internal_trees import Sweep
 from agent_memory.core.limits.count import Usage
-from agent_memory.core.limits.quota import Quotas
+from agent_memory.core.limits.quotas import Quotas
 from agent_memory.core.limits.settings import Limits
 from agent_memory.core.results import TreeResult, WriteResult
 from agent_memory.core.statistics import Statistics

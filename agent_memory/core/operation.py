@@ -25,7 +25,7 @@ from agent_memory.core.flows import Effect
 from agent_memory.core.hooks import Hooks, Report
 from agent_memory.core.idempotency import Once
 from agent_memory.core.internal_trees import Sweep, about_file
-from agent_memory.core.limits.quota import Quotas
+from agent_memory.core.limits.quotas import Quotas
 from agent_memory.core.limits.store import LimitedStore
 from agent_memory.core.protected_names import ProtectedNames
 from agent_memory.core.statistics import MOST_PENDING, Ended, bytes_written, conflicts_of

@@ -14,14 +14,14 @@ import threading
 import time
 from collections import OrderedDict, deque
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Protocol, cast
+from typing import Any, Final, NamedTuple, cast
 
 from agent_memory.backend import ABSENT, Backend, ETag, Snapshot
-from agent_memory.backend._deadline import deadline_scope, renewed_deadline
-from agent_memory.backend.helpers import Deadline, HostClock, Uncopied
+from agent_memory.backend._deadline import renewed_deadline
+from agent_memory.backend.helpers import HostClock, Uncopied
 from agent_memory.core import tree_flows
 from agent_memory.core.flows import Effect, moves_files, moves_trees, read_if_present, until_won
+from agent_memory.core.limits.charge import Charge, CountedState, LimitReachedError, Replaced
 from agent_memory.core.limits.count import MOST_STATES, Count, count_agent
 from agent_memory.core.limits.ledger import (
     END_SECONDS,
@@ -43,71 +43,9 @@ from agent_memory.runtime.io_loop import AsyncIORun
 from agent_memory.runtime.run import Run
 from agent_memory.runtime.threaded import ThreadedRun
 
-_CLOSE_SECONDS: Final = 10.0
-"""How long a service that is closed gives leases back."""
 _WAIT_SECONDS: Final = 1.0
 _POLL_SECONDS: Final = 0.002
 _NO_LEASE: Final = ""
-_MOST_AGENTS: Final = 4096
-
-
-class CountedState(NamedTuple):
-    """A state of a file, and the amount that the ledger counts of it; ``etag`` is None if it is not known."""
-
-    etag: ETag | None
-    amount: Amount
-
-
-class LimitReachedError(Exception):
-    """An agent has not enough room.
-
-    Attributes:
-        need: what the operation adds.
-        used: what the agent has, by a count.
-        reserved: what processes at work may still add.
-    """
-
-    def __init__(self, need: Amount, ledger: Ledger, carried: Amount, count: Count) -> None:
-        super().__init__()
-        self.need = need
-        self.used = count.amount
-        self.reserved = ledger.reserved.plus(carried)
-
-
-class Replaced(Protocol):
-    """A file that an operation replaces."""
-
-    @property
-    def key(self) -> Key: ...
-
-    async def need(self, counted: int) -> Amount:
-        """Look at the file, of which the count contains ``counted`` bytes, and return what the operation adds."""
-        ...
-
-
-@dataclass
-class Charge:
-    """What one operation adds; it is taken from the lease before the operation writes.
-
-    Attributes:
-        until: when the lease ends, by the clock of the run; the write must begin before.
-    """
-
-    quota: Quota
-    amount: Amount
-    until: float
-
-    def keep(self) -> None:
-        """The operation has added it."""
-        self.quota.settle(self.amount)
-
-    def give_back(self) -> None:
-        """The operation has added nothing."""
-        self.quota.settle(self.amount, returned=True)
-
-    def leave_in_doubt(self) -> None:
-        """The operation may still add it."""
-        self.quota.settle(self.amount, in_doubt=True)
 
 
 class _Closed(NamedTuple):
@@ -449,29 +387,3 @@ class Quota(Uncopied):
 
 
 _all = renewed_in_child(Quota._begin)
-
-
-class Quotas:
-    """The quotas of a service's agents; with too many, the oldest is dropped, and its lease ends by its time."""
-
-    def __init__(self) -> None:
-        self._quotas: OrderedDict[str | None, Quota] = OrderedDict()
-
-    def of(self, agent: str | None) -> Quota:
-        """Return the quota of an agent."""
-        quota = self._quotas.get(agent)
-        if quota is None:
-            quota = self._quotas.setdefault(agent, Quota(agent))
-            if len(self._quotas) > _MOST_AGENTS:
-                self._quotas.popitem(last=False)
-        return quota
-
-    @property
-    def is_used(self) -> bool:
-        """Whether an operation had limits to keep."""
-        return bool(self._quotas)
-
-    async def release(self, store: Backend, run: Run) -> None:
-        """End all leases."""
-        with deadline_scope(Deadline(_CLOSE_SECONDS, run.now() + _CLOSE_SECONDS)):
-            await run.map(lambda quota: quota.release(store, run), list(self._quotas.values()), tree_flows.AT_ONCE)

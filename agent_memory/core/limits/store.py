@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any, Final, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from agent_memory.backend import (
     ABSENT,
@@ -27,19 +27,19 @@ from agent_memory.backend import (
     Snapshot,
     WriteWhen,
 )
-from agent_memory.core.flow_store import FlowParts, FlowStore
+from agent_memory.core.flow_store import FlowStore
 from agent_memory.core.flows import Effect, until_won
+from agent_memory.core.limits.change import FileChange, LimitedParts
+from agent_memory.core.limits.charge import Charge, LimitReachedError, settled
 from agent_memory.core.limits.count import trees_beside
 from agent_memory.core.limits.ledger import NOTHING, Amount, limit_of_agent, portion_of_limit
-from agent_memory.core.limits.quota import Charge, LimitReachedError, Quota
+from agent_memory.core.limits.quota import Quota
 from agent_memory.core.limits.settings import LimitSetting
 from agent_memory.errors import (
-    AgentMemoryError,
     AgentMemoryFileNotFoundError,
     ConflictError,
     FileTooLargeError,
     OperationDenied,
-    OutcomeUnknownError,
 )
 from agent_memory.key import Key
 from agent_memory.runtime.run import Run
@@ -80,20 +80,20 @@ class LimitedStore(FlowStore):
     async def write_in_parts(
         self, key: Key, size: int, when: WriteWhen = ANY, origin: NewOrigin | None = None
     ) -> Parts:
-        change = _Change(self, key, size, when)
+        change = FileChange(self, key, size, when)
         if not isinstance(when, ETag):
             change.forget_state()
         state = await change.begin()
         begun = self._call(self._verbs.write_in_parts, key, size, state, *(() if origin is None else (origin,)))
-        return _LimitedParts(await change.unless_it_fails(begun), self._run, change)
+        return LimitedParts(await change.unless_it_fails(begun), self._run, change)
 
     async def write_copy_in_parts(
         self, key: Key, size: int, of: Key, etag: ETag, origin: NewOrigin | None = None
     ) -> Parts:
-        change = _Change(self, key, size, ABSENT)
+        change = FileChange(self, key, size, ABSENT)
         await change.begin()
         begun = self._call(self._verbs.write_copy_in_parts, key, size, of, etag, origin)
-        return _LimitedParts(await change.unless_it_fails(begun), self._run, change)
+        return LimitedParts(await change.unless_it_fails(begun), self._run, change)
 
     async def append(
         self,
@@ -185,7 +185,7 @@ class LimitedStore(FlowStore):
         erased: int | None = await self._call(self._verbs.erase_earlier, key, is_meant)
         return erased
 
-    async def charge(self, key: Key, need: Amount, change: _Change | None = None) -> Charge:
+    async def charge(self, key: Key, need: Amount, change: FileChange | None = None) -> Charge:
         """Take from the agent's lease what a primitive adds.
 
         Raises:
@@ -243,7 +243,7 @@ class LimitedStore(FlowStore):
     async def _put_once(
         self, key: Key, size: int, when: WriteWhen, put: Callable[[WriteWhen], Awaitable[ETag]]
     ) -> ETag:
-        change = _Change(self, key, size, when)
+        change = FileChange(self, key, size, when)
         return await change.complete(put(await change.begin()))
 
     async def _size(self, key: Key) -> int:
@@ -251,151 +251,3 @@ class LimitedStore(FlowStore):
             return (await self._call(self._inner.stat, key)).size
         except AgentMemoryFileNotFoundError:
             return 0
-
-
-class _Change:
-    """The write of one whole file.
-
-    Args:
-        store: the store.
-        key: the file.
-        size: the bytes of the new file.
-        when: the condition.
-    """
-
-    def __init__(self, store: LimitedStore, key: Key, size: int, when: WriteWhen) -> None:
-        self.key: Final = key
-        self._store = store
-        self._size = size
-        self._when = when
-        self._state: WriteWhen = when
-        self._counted = NOTHING
-        self._creates = when in (ABSENT, ANY)
-        self._charge: Charge | None = None
-        self._count = ""
-
-    def forget_state(self) -> None:
-        """Add no condition that another writer may break: the content of an upload may be read only once."""
-        self._store.quota.unlearn(self.key)
-
-    async def begin(self) -> WriteWhen:
-        """Take what the write adds; return the condition that the file must meet.
-
-        Raises:
-            OperationDenied: the file, or its agent, would be over a limit.
-        """
-        self._use_known_state()
-        if self._store.is_too_large(self.key, self._size) and self._size > self._counted.bytes:
-            await self._require_smaller()
-        need = Amount(self._size - self._counted.bytes, int(self._creates))
-        self._charge = await self._store.charge(self.key, need, None if self._when is ABSENT else self)
-        self._count = self._store.quota.count
-        return self._state
-
-    async def unless_it_fails(self, begun: Awaitable[T]) -> T:
-        """Return the parts of an upload that begins; give everything back if it does not begin."""
-        try:
-            return await begun
-        except AgentMemoryError:
-            self.withdraw()
-            raise
-        except BaseException:
-            if self._charge:
-                self._charge.leave_in_doubt()
-            raise
-
-    async def complete(self, write: Awaitable[ETag]) -> ETag:
-        """Let the file be written."""
-        charge, self._charge = cast(Charge, self._charge), None
-        quota = self._store.quota
-        try:
-            etag = await settled(charge, write)
-        except (ConflictError, AgentMemoryFileNotFoundError):
-            quota.unlearn(self.key)
-            raise
-        if not self.key.is_internal:
-            quota.learn(self.key, etag, Amount(self._size, int(self._creates or bool(self._counted.files))))
-        quota.credit(Amount(max(0, self._counted.bytes - self._size)), self._count)
-        await self._store.fold(charge)
-        return etag
-
-    async def renew(self, now: float) -> None:
-        """Take what the write adds once more if its lease is over: an upload may take hours."""
-        charge = cast(Charge, self._charge)
-        if now >= charge.until:
-            self._charge = None  # it is ended only once, also if there is no room for another one
-            charge.keep()
-            self._charge = await self._store.charge(self.key, charge.amount)
-
-    def withdraw(self) -> None:
-        """Give back what was taken: nothing is written."""
-        if self._charge:
-            self._charge.give_back()
-        self._charge = None
-
-    async def need(self, counted: int) -> Amount:
-        """See `agent_memory.core.limits.quota.Replaced`."""
-        if (found := await self._current()) is None:
-            return Amount(self._size, 1)
-        self._state, self._creates = found.etag, False
-        self._counted = Amount(min(counted, found.size), int(counted > 0))
-        return Amount(self._size - self._counted.bytes)
-
-    def _use_known_state(self) -> None:
-        known = self._store.quota.state_of(self.key)
-        if known is None or self._when is ABSENT or not known.etag or self._when not in (ANY, PRESENT, known.etag):
-            return
-        if self._store.capabilities.compare_and_swap:
-            self._state, self._counted, self._creates = known.etag, known.amount, False
-
-    async def _require_smaller(self) -> None:
-        found = None if self._when is ABSENT else await self._current()
-        if found is None or found.size < self._size:
-            raise self._store.file_denied(self._size)
-        self._state, self._creates = found.etag, False
-
-    async def _current(self) -> Snapshot | None:
-        """The state that the write replaces; None if there is no file, and none is required."""
-        when: ReadWhen = self._when if isinstance(self._when, ETag) else ANY
-        try:
-            try:
-                return await self._store.read(self.key, when=when)
-            except FileTooLargeError:
-                return await self._store.read(self.key, 0, 0, when)
-        except AgentMemoryFileNotFoundError:
-            if self._when is ANY:
-                return None
-            raise
-
-
-class _LimitedParts(FlowParts):
-    """See `agent_memory.backend.Parts`."""
-
-    def __init__(self, parts: Parts, run: Run, change: _Change) -> None:
-        super().__init__(parts, run)
-        self._change = change
-
-    async def complete(self) -> ETag:
-        await self._change.renew(self._run.now())
-        return await self._change.complete(super().complete())
-
-    async def abort(self) -> None:
-        self._change.withdraw()
-        await super().abort()
-
-
-async def settled(charge: Charge, write: Awaitable[T]) -> T:
-    """Await a write, and end its charge: only a write that certainly failed adds nothing."""
-    try:
-        result = await write
-    except OutcomeUnknownError:
-        charge.leave_in_doubt()
-        raise
-    except AgentMemoryError:
-        charge.give_back()
-        raise
-    except BaseException:
-        charge.leave_in_doubt()
-        raise
-    charge.keep()
-    return result

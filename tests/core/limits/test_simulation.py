@@ -9,9 +9,11 @@ from typing import Any, TypeAlias
 import pytest
 
 from agent_memory.backend import ETag
+from agent_memory.core.limits.change import FileChange
+from agent_memory.core.limits.charge import Charge
 from agent_memory.core.limits.ledger import NOTHING, Amount, Lease, Ledger
-from agent_memory.core.limits.quota import Charge, Quota
-from agent_memory.core.limits.store import LimitedStore, _Change
+from agent_memory.core.limits.quota import Quota
+from agent_memory.core.limits.store import LimitedStore
 from tests.simulation.limited import limited_failures, run_limited_schedule
 from tests.support import sizes
 
@@ -50,7 +52,7 @@ def what_was_freed_before_a_count_is_freed_again(self: Quota, ledger: Ledger, cl
     return _after(self, ledger, closed._replace(count_id=ledger.count))
 
 
-def a_known_state_is_no_condition(self: _Change) -> None:
+def a_known_state_is_no_condition(self: FileChange) -> None:
     _use_known_state(self)
     self._state = self._when
 
@@ -82,7 +84,7 @@ def no_file_is_too_large(*_: object) -> bool:
 
 
 _close, _after, _counted = Quota._close, Quota._after, Quota._counted
-_use_known_state = _Change._use_known_state
+_use_known_state = FileChange._use_known_state
 DEFECTS: dict[str, Planted] = {
     defect.__name__: (where, name, defect)
     for where, name, defect in (
@@ -90,7 +92,7 @@ DEFECTS: dict[str, Planted] = {
         (Charge, "leave_in_doubt", what_may_have_happened_is_given_back),
         (Quota, "credit", what_is_freed_can_be_used_at_once),
         (Quota, "_after", what_was_freed_before_a_count_is_freed_again),
-        (_Change, "_use_known_state", a_known_state_is_no_condition),
+        (FileChange, "_use_known_state", a_known_state_is_no_condition),
         (LimitedStore, "delete", a_deletion_frees_without_a_condition),
         (Lease, "counts", a_lease_of_another_process_ends_at_once),
         (Quota, "_counted", listed_files_are_taken_for_counted),
