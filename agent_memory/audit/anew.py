@@ -28,6 +28,7 @@ from agent_memory.audit.bases import (
 from agent_memory.audit.journal import Position
 from agent_memory.audit.location import LogLocation
 from agent_memory.audit.merging import finish_merges
+from agent_memory.audit.salts import SaltFact, Salts
 from agent_memory.audit.states import LoggedFiles
 from agent_memory.audit.verify import Examined, Proofs, ReadPart, examine, is_vouched, rest_at
 from agent_memory.backend import ABSENT, BlockingBackend
@@ -43,6 +44,7 @@ from agent_memory.runtime.run import step
 
 _TIME: Final = re.compile(rb'"time":"([0-9T:.+-]{32})"')
 _ATTEMPTS: Final = 100
+_MOST_CHARACTERS: Final = 4_000
 _BLOCK: Final = 8 * 1024 * 1024
 
 
@@ -131,6 +133,8 @@ class Renewal:
                     )
 
     def _begun(self, kind: BaseKind, examined: Examined, reason: str | None) -> Base:
+        if reason and len(reason) > _MOST_CHARACTERS:
+            raise ValueError(f"a reason has at most {_MOST_CHARACTERS:,} characters, not {len(reason):,}")
         try:
             base = self._created(kind, examined, reason)
         except (FileAlreadyExistsError, AgentMemoryFileNotFoundError):  # a base, or a part that was removed
@@ -165,10 +169,17 @@ class Renewal:
             examined.before + verdict.records,
             list(parts.values()),
             verifier.ends(beyond=beyond),
-            verifier.salts(),
+            self._salts(verifier.salts(), kind),
             (*known, *(each for each in verdict.findings if beyond and not each.is_harmless)),
             self._files(examined),
         )
+
+    def _salts(self, facts: Sequence[SaltFact], kind: BaseKind) -> Sequence[SaltFact]:
+        """The salts that the records name; after a restart, those that are missing or exchanged count as destroyed."""
+        if kind != "restarted":
+            return facts
+        known = Salts(self.location).known_commitment
+        return [each._replace(is_forgotten=each.is_forgotten or known(each.agent) != each.commitment) for each in facts]
 
     def _files(self, examined: Examined) -> Sequence[Sequence[Any]]:
         """The states of the files by the records in the parts."""

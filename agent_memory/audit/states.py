@@ -24,6 +24,7 @@ SKEW_SECONDS: Final = 2.0
 """The difference between the clocks of writers that is allowed for, in seconds."""
 _LATE_SECONDS: Final = 60.0
 """A record is written at most this long after records of later operations, in seconds."""
+_IN_ONE_PIECE: Final = 100
 _WHOLE: Final = frozenset({"write", "create", "edit", "restore"})
 _EVENTS: Final = (b'"event":"operation"', b'"event":"intent"')
 
@@ -109,10 +110,12 @@ class LoggedFile:
         ends = [each.when.end for each in self.wholes] + [each.when.end for each in self.appends]
         return max(ends, default=0.0)
 
-    def encoded(self, *, is_interrupted: bool) -> Sequence[Any]:
-        """The state as a base stores it."""
+    def encoded(self, *, is_interrupted: bool) -> Iterator[Sequence[Any]]:
+        """The state as a base stores it, in pieces, because a record of a base is one line."""
         doubt = self.doubt or ("an operation on it was interrupted" if is_interrupted else "")
-        return doubt, self.wholes, self.appends
+        yield doubt, self.wholes, self.appends[:_IN_ONE_PIECE]
+        for at in range(_IN_ONE_PIECE, len(self.appends), _IN_ONE_PIECE):
+            yield doubt, [], self.appends[at : at + _IN_ONE_PIECE]
 
     @property
     def exists(self) -> bool:
@@ -214,10 +217,11 @@ class LoggedFiles:
     def encoded(self) -> list[Sequence[Any]]:
         """The states of the files that may exist, as a base stores them."""
         return [
-            (agent, path, *state.encoded(is_interrupted=self.is_interrupted(agent, path)))
+            (agent, path, *piece)
             for agent, files in self._files.items()
             for path, state in files.items()
             if state.may_exist
+            for piece in state.encoded(is_interrupted=self.is_interrupted(agent, path))
         ]
 
     def _new_records(self, readers: Mapping[str, Reader], limits: Mapping[str, int]) -> Iterator[dict[str, Any]]:
@@ -309,8 +313,8 @@ def _ended(record: dict[str, Any]) -> float:
 def _decoded(files: Iterable[Sequence[Any]]) -> defaultdict[str, dict[str, LoggedFile]]:
     found: defaultdict[str, dict[str, LoggedFile]] = defaultdict(dict)
     for agent, path, doubt, wholes, appends in files:
-        state = found[agent][path] = LoggedFile()
+        state = found[agent].setdefault(path, LoggedFile())
         state.doubt = doubt
-        state.wholes = [Whole(Ran(*when), *rest) for when, *rest in wholes]
-        state.appends = [LoggedAppend(Ran(*when), *rest) for when, *rest in appends]
+        state.wholes += [Whole(Ran(*when), *rest) for when, *rest in wholes]
+        state.appends += [LoggedAppend(Ran(*when), *rest) for when, *rest in appends]
     return found

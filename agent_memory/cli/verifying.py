@@ -134,9 +134,11 @@ def _lines(findings: Sequence[Finding], *, anchored: bool) -> Iterator[str]:
         )
 
 
-def _proofs(checkpoints: Sequence[Path], key_file: Path | None, **others: bool) -> dict[str, Any]:
+def _proofs(
+    checkpoints: Sequence[Path], key_file: Path | None, configured: CheckpointFile | None = None, **others: bool
+) -> dict[str, Any]:
     """The arguments of a verification; read before the log, because writers may add to both."""
-    kept = read_checkpoints(checkpoints)
+    kept = read_checkpoints(checkpoints) + (configured.kept() if configured else [])
     anchors: dict[tuple[str, int], set[str]] = {}
     for found in kept:
         anchors.setdefault((found.writer, found.seq), set()).add(found.hash)
@@ -260,8 +262,10 @@ def _renewal(
     settings: Settings, target: str | None, archive: str | None, checkpoints: tuple[Path, ...], key_file: Path | None
 ) -> Iterator[Renewal]:
     """A renewal of the log, whose checkpoint goes to the configured file, or to the last one that is given."""
-    given = _proofs([file for file in checkpoints if file.exists()], key_file, salts=True)
-    receiver = settings.checkpoints() or (CheckpointFile(checkpoints[-1], required=True) if checkpoints else None)
+    configured = settings.checkpoints()
+    with usage_errors():
+        given = _proofs([file for file in checkpoints if file.exists()], key_file, configured, salts=True)
+    receiver = configured or (CheckpointFile(checkpoints[-1], required=True) if checkpoints else None)
     with existing_log(settings, target) as location, usage_errors():
         proofs = Proofs(**{**given, "identity": given["identity"] or location.identity()})
         store = None if archive is None else _archive(archive, location)

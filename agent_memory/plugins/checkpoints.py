@@ -17,7 +17,7 @@ from typing import Any, Final
 from agent_memory.core import flows
 from agent_memory.core.blocking import BlockingStore
 from agent_memory.core.stored_facts import count, fields_of, seconds, text
-from agent_memory.errors import AgentMemoryError
+from agent_memory.errors import AgentMemoryError, AgentMemoryFileNotFoundError
 from agent_memory.key import Key
 from agent_memory.registry import open_backend
 
@@ -62,6 +62,13 @@ class CheckpointFile:
             if self.required:
                 raise
             _log.exception("a checkpoint could not be written")
+
+    def kept(self) -> list[AuditCheckpoint]:
+        """The checkpoints in the file; none if there is no file yet. Errors as `checkpoints_in`."""
+        try:
+            return list(checkpoints_in(self._store.read(self._key).data))
+        except AgentMemoryFileNotFoundError:
+            return []
 
     def close(self) -> None:
         """Close the file's backend."""

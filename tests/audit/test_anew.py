@@ -347,6 +347,28 @@ def test_a_restart_needs_a_finding_and_names_it(trial: Trial) -> None:
     assert verdict.is_intact
 
 
+def test_a_restart_after_a_lost_salt_lets_the_log_go_on(tmp_path: Path) -> None:
+    trial = Trial(tmp_path / "audit.jsonl", tmp_path)
+    trial.write(2)
+    salt = tmp_path / "audit.jsonl.salts" / "bob.salt"
+    salt.unlink()
+    trial.renewal().restart("a backup without salts")
+    assert ([each.kind for each in trial.verdict().known], trial.verdict().findings) == (["salt"], ())
+    trial.write(2)
+    assert trial.verdict().findings == ()
+    salt.unlink()
+    assert not trial.verdict().is_intact
+
+
+def test_a_reason_is_bounded(tmp_path: Path) -> None:
+    trial = Trial(tmp_path / "audit.jsonl", tmp_path)
+    trial.write(1)
+    with pytest.raises(ValueError, match="characters"):
+        trial.renewal().close("x" * 5_000)
+    trial.renewal().close("\U0001f600" * 4_000)
+    assert next(iter(records(trial.location)))["event"] == "closed"
+
+
 def test_a_change_after_a_restart_is_a_finding_again(tmp_path: Path) -> None:
     trial = Trial(tmp_path / "audit.jsonl", tmp_path)
     trial.write(3)

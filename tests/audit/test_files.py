@@ -358,7 +358,7 @@ def test_a_base_that_is_not_in_effect_tells_nothing_of_files(tmp_path: Path) -> 
     [part] = examined.parts
     data = location.store.read(part.key).data
     cut = CutPart(location.name_of(part.key), part.size, part.lines, hashlib.sha256(data).hexdigest())
-    doubt: list[tuple[Any, ...]] = [("bob", "a.md", "nothing is known", [], [])]
+    doubt: list[Any] = [("bob", "a.md", "nothing is known", [], [])]
     facts = BaseFacts("closed", now(), "eve", None, 2, [cut], examined.verifier.ends(), [], (), doubt)
     create(location, new_base(1, facts, location.make_identity(), None))
     assert held.told() == [("changed", "bob", "a.md")]
@@ -370,3 +370,17 @@ def test_a_record_that_comes_late_replaces_no_later_content() -> None:
     file.set(Whole(late, 5, "old"))
     file.append(LoggedAppend(late, 9, 4, "old", None))
     assert ([whole.digest for whole in file.wholes], file.appends) == (["new"], [])
+
+
+def test_a_base_keeps_the_many_appends_of_a_file_in_short_lines(tmp_path: Path) -> None:
+    held = Held(f"file://{tmp_path}/root", {}, tmp_path)
+    with held.service() as service:
+        for number in range(250):
+            service.append_to_memory_file("bob", "log.md", f"{number}\n")
+    base = held.trial.renewal().close()
+    assert base is not None
+    states = [each for each in (base.facts.files if base.facts else ()) if each[1] == "log.md"]
+    assert [len(each[4]) for each in states] == [100, 100, 50]
+    assert held.told() == []
+    held.change("bob", "log.md", lambda data: data.replace(b"249", b"942"))
+    assert held.told() == [("changed", "bob", "log.md")]
