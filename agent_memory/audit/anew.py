@@ -21,6 +21,7 @@ from agent_memory.audit.bases import (
     BaseKind,
     CutPart,
     bases_of,
+    blocks_of,
     create,
     new_base,
     now,
@@ -30,8 +31,12 @@ from agent_memory.audit.location import LogLocation
 from agent_memory.audit.merging import finish_merges
 from agent_memory.audit.salts import SaltFact, Salts
 from agent_memory.audit.states import LoggedFiles
-from agent_memory.audit.verify import Examined, Proofs, ReadPart, examine, is_vouched, rest_at
-from agent_memory.backend import ABSENT, BlockingBackend
+from agent_memory.audit.verify import Examined, Proofs, ReadPart, after, examine, is_vouched
+from agent_memory.backend import ABSENT, ANY, BlockingBackend, Snapshot
+from agent_memory.core import part_flows
+from agent_memory.core.blocking import BlockingStore
+from agent_memory.core.part_flows import Blocks
+from agent_memory.core.precondition import WriteCondition
 from agent_memory.errors import (
     AgentMemoryFileNotFoundError,
     ConflictError,
@@ -45,7 +50,6 @@ from agent_memory.runtime.run import step
 _TIME: Final = re.compile(rb'"time":"([0-9T:.+-]{32})"')
 _ATTEMPTS: Final = 100
 _MOST_CHARACTERS: Final = 4_000
-_BLOCK: Final = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -157,7 +161,7 @@ class Renewal:
         staying = {} if kind == "closed" else _staying(examined)
         parts = {cut.name: cut for cut in staying.values()}
         for part in examined.parts:
-            cut = _cut(self.location, part)
+            cut = _cut(self.location.name_of(part.key), part.reader, part.size, part.lines)
             parts[cut.name] = cut._replace(stays=beyond or cut.name in staying)
         verifier, verdict = examined.verifier, examined.verifier.verdict
         known = () if kind == "closed" else examined.known
@@ -214,16 +218,19 @@ class Renewal:
         for _ in range(_ATTEMPTS):
             with suppress(ConflictError):
                 try:
-                    found = store.read(key)
-                    if not cut.is_beginning_of(found.data):
+                    found, reader = _state(store, key), store.reader(key)
+                    if not cut.is_beginning_of(reader):
                         return  # a writer made it again
-                    rest = _rest(found.data, cut)
-                    if rest:
-                        store.write(key, rest, found.etag)
-                    elif isinstance(store.backend, BlockingBackend):
-                        store.delete(key, found.etag)
-                    else:
+                    start = after(reader, cut)
+                    if not isinstance(store.backend, BlockingBackend):
                         store.delete(key)  # over a network a part never changes
+                    elif found.size != reader.size:
+                        continue
+                    elif start < reader.size:
+                        rest = Blocks(blocks_of(reader, start, reader.size), reader.size - start)
+                        store.run(part_flows.write, key, rest, found.etag)
+                    else:
+                        store.delete(key, found.etag)
                 except AgentMemoryFileNotFoundError:
                     pass
                 return
@@ -238,12 +245,12 @@ class Renewal:
         if archive.identity() not in (None, identity):
             raise OperationDenied("the archive has another audit log; choose another directory; nothing was removed")
         archive.permit_write()
-        archive.store.write(archive.base_key(base.number), base.data)
+        _write(archive, archive.base_key(base.number), base.data)
         if self._has(base):
             self.location.store.delete(self.location.base_key(base.number))
             raise OperationDenied("the archive is the place of the log itself; choose another directory")
         for each in examined.bases:
-            archive.store.write(archive.base_key(each.number), each.data)
+            _write(archive, archive.base_key(each.number), each.data)
         archive.store.write(archive.identity_key(), f"{identity}\n".encode("ascii"))
         for part in examined.parts:
             _copy_part(archive, part)
@@ -251,22 +258,37 @@ class Renewal:
     def _has(self, base: Base) -> bool:
         """Whether the log has this base, and not one of another call with the same number."""
         try:
-            return self.location.store.read(self.location.base_key(base.number)).data == base.data
+            reader = self.location.store.reader(self.location.base_key(base.number))
+            return b"".join(blocks_of(reader, 0, len(base.data))) == base.data
         except AgentMemoryFileNotFoundError:
             return False
 
 
+def _state(store: BlockingStore, key: Key) -> Snapshot:
+    """The state of a file for a condition; with its bytes only if one call may read them."""
+    found = store.read(key, 0, 0)
+    return store.read(key) if found.size <= store.backend.max_bytes else found
+
+
+def _write(archive: LogLocation, key: Key, data: bytes) -> None:
+    archive.store.run(part_flows.write, key, Blocks([data], len(data)), ANY)
+
+
 def _copy_part(archive: LogLocation, part: ReadPart) -> None:
-    data = b"".join(_blocks(part.reader, part.size))
+    def write(when: WriteCondition) -> None:
+        blocks = Blocks(blocks_of(part.reader, 0, part.size), part.size)
+        archive.store.run(part_flows.write, part.key, blocks, when)
+
     try:
-        archive.store.write(part.key, data, ABSENT)
+        write(ABSENT)
     except FileAlreadyExistsError:
-        found = archive.store.read(part.key)
-        if not data.startswith(found.data):
+        found = archive.store.reader(part.key)
+        step(found.read(0, 0))
+        if not _cut("", found, found.size, 0).is_beginning_of(part.reader):
             raise OperationDenied(
                 f"the archive has another part {part.key.name!r}; choose another directory; nothing was removed"
             ) from None
-        archive.store.write(part.key, data, found.etag)  # an earlier call was interrupted
+        write(_state(archive.store, part.key).etag)  # an earlier call was interrupted
 
 
 def _older(location: LogLocation, examined: Examined, before: float) -> Iterator[str]:
@@ -285,20 +307,11 @@ def _staying(examined: Examined) -> dict[str, CutPart]:
     return {cut.name: cut for cut in facts.parts if cut.stays} if facts else {}
 
 
-def _cut(location: LogLocation, part: ReadPart) -> CutPart:
+def _cut(name: str, reader: Reader, size: int, lines: int) -> CutPart:
     digest = hashlib.sha256()
-    for block in _blocks(part.reader, part.size):
+    for block in blocks_of(reader, 0, size):
         digest.update(block)
-    return CutPart(location.name_of(part.key), part.size, part.lines, digest.hexdigest())
-
-
-def _blocks(reader: Reader, size: int) -> Iterator[bytes]:
-    for start in range(0, size, _BLOCK):
-        yield step(reader.read(start, min(size, start + _BLOCK)))
-
-
-def _rest(data: bytes, cut: CutPart) -> bytes:
-    return data[rest_at(lambda start, end: data[start:end], cut) :]
+    return CutPart(name, size, lines, digest.hexdigest())
 
 
 def _part_key(location: LogLocation, name: str) -> Key:

@@ -21,13 +21,25 @@ from agent_memory.audit.location import LogLocation
 from agent_memory.audit.record import START, encode, facts_of, head
 from agent_memory.audit.salts import SaltFact
 from agent_memory.backend import ABSENT
+from agent_memory.core import part_flows
+from agent_memory.core.part_flows import Blocks
 from agent_memory.errors import AgentMemoryFileNotFoundError
+from agent_memory.reading.reader import Reader
+from agent_memory.runtime.run import step
 
 BaseKind: TypeAlias = Literal["pruned", "closed", "restarted"]
 KINDS: Final = ("pruned", "closed", "restarted")
 _IN_ONE_RECORD: Final = 200
+_BLOCK: Final = 8 * 1024 * 1024
 MOST_FINDINGS: Final = 1_000
 """The maximum number of findings that a base names; it counts the others."""
+
+
+def blocks_of(reader: Reader, start: int, end: int) -> Iterator[bytes]:
+    """Yield a range of a file in blocks, because one call of a backend has a limit."""
+    step(reader.read(0, 0))
+    for at in range(start, min(end, reader.size), _BLOCK):
+        yield step(reader.read(at, min(end, at + _BLOCK)))
 
 
 class CutPart(NamedTuple):
@@ -42,9 +54,12 @@ class CutPart(NamedTuple):
     sha256: str
     stays: bool = False
 
-    def is_beginning_of(self, data: bytes) -> bool:
-        """Whether data begins with these bytes."""
-        return len(data) >= self.size and hashlib.sha256(data[: self.size]).hexdigest() == self.sha256
+    def is_beginning_of(self, reader: Reader) -> bool:
+        """Whether a file begins with these bytes."""
+        digest = hashlib.sha256()
+        for block in blocks_of(reader, 0, self.size):
+            digest.update(block)
+        return reader.size >= self.size and digest.hexdigest() == self.sha256
 
 
 class BaseFacts(NamedTuple):
@@ -170,7 +185,9 @@ def bases_of(location: LogLocation, key: bytes | None = None, *, checked: bool =
     found = []
     for number in location.base_numbers():
         try:
-            data = location.store.read(location.base_key(number)).data
+            reader = location.store.reader(location.base_key(number))
+            step(reader.read(0, 0))
+            data = b"".join(blocks_of(reader, 0, reader.size))
         except AgentMemoryFileNotFoundError:
             continue  # a later base replaced it
         found.append(Base(number, data, *_decoded(data, key, checked=checked)))
@@ -184,7 +201,7 @@ def create(location: LogLocation, base: Base) -> None:
         FileAlreadyExistsError: another call stored a base with this number.
     """
     location.permit_write()
-    location.store.write(location.base_key(base.number), base.data, ABSENT)
+    location.store.run(part_flows.write, location.base_key(base.number), Blocks([base.data], len(base.data)), ABSENT)
 
 
 def now() -> float:

@@ -8,7 +8,7 @@ attacker with write access to the log can invent records of a writer without any
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from agent_memory.audit.bases import Base, BaseFacts, CutPart, bases_of
@@ -166,11 +166,7 @@ def _start(location: LogLocation, proofs: Proofs, bases: Sequence[Base], parts: 
 def is_there(readers: Mapping[str, Reader], cut: CutPart, *, whole: bool = False) -> bool:
     """Whether a part still begins with the bytes that a base replaces; with ``whole``, whether it has only these."""
     reader = readers.get(cut.name)
-    return (
-        reader is not None
-        and cut.is_beginning_of(step(reader.read(0, cut.size)))
-        and not (whole and reader.size > cut.size)
-    )
+    return reader is not None and cut.is_beginning_of(reader) and not (whole and reader.size > cut.size)
 
 
 def is_vouched(base: Base, proofs: Proofs) -> bool:
@@ -199,22 +195,19 @@ def _fed(location: LogLocation, verifier: Verifier, part: Key, reader: Reader, s
 
 
 def after(reader: Reader, cut: CutPart | None) -> int:
-    """Where the lines of a part begin that a base does not replace."""
-    return rest_at(lambda start, end: step(reader.read(start, end)), cut) if cut else 0
-
-
-def rest_at(read: Callable[[int, int], bytes], cut: CutPart) -> int:
-    """Where the rest of a part begins, after the bytes of a cut: a crash may have left its last line without end.
+    """Where the lines of a part begin that a base does not replace: a crash may have left its last line without end.
 
     A line that a writer had not finished when the part was cut, and has finished since, is not replaced.
     """
-    end = read(max(0, cut.size - 1), cut.size + 1)
-    if not cut.size or end[:1] == b"\n" or len(end) == 1:
+    if cut is None or not cut.size:
+        return 0
+    end = step(reader.read(cut.size - 1, cut.size + 1))
+    if end[:1] == b"\n" or len(end) == 1:
         return cut.size
     if end[1:] == b"\n":
         return cut.size + 1
     start, at = cut.size, -1
     while start and at < 0:
         start = max(0, start - _BLOCK)
-        at = read(start, cut.size).rfind(b"\n")
+        at = step(reader.read(start, min(cut.size, start + _BLOCK))).rfind(b"\n")
     return start + at + 1

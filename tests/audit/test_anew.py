@@ -13,9 +13,11 @@ import pytest
 
 from agent_memory import AgentMemoryService, ConflictError, OperationDenied
 from agent_memory.audit import LogLocation, Verdict, log_at, records, verify
+from agent_memory.audit import bases as bases_module
 from agent_memory.audit import log as log_module
 from agent_memory.audit.anew import Renewal
 from agent_memory.audit.journal import Position
+from agent_memory.audit.record import START, encode
 from agent_memory.audit.verify import Proofs
 from agent_memory.plugins.audit import AuditPlugin
 from agent_memory.plugins.checkpoints import AuditCheckpoint, CheckpointFile, checkpoints_in
@@ -236,6 +238,37 @@ def test_a_line_that_is_being_written_when_the_log_is_cut_is_not_lost(tmp_path: 
     trial.write(1)
     assert trial.verdict().findings == ()
     assert (len(trial.appends()), trial.appends()[0]) == (2, last)
+
+
+def test_a_part_that_one_call_cannot_read_is_archived_and_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = Trial(tmp_path / "audit.jsonl", tmp_path)
+    archive, location = archived(trial, tmp_path / "archive"), trial.location
+    writer, digest, lines = "a" * 16, START, list[bytes]()
+    for seq, facts in enumerate([{"log": location.make_identity()}, *[{"path": "x" * 30_000}] * 100], 1):
+        line, digest = encode(writer, seq, digest, "refused" if seq > 1 else "begin", 1.0, facts)
+        lines.append(line)
+    (tmp_path / "audit.jsonl").write_bytes(b"".join(lines))
+    with trial.open() as audit, AgentMemoryService("memory://anew", plugins=[audit]) as service:
+        service.append_to_memory_file("bob", "log.md", "x\n")
+        for store in (location.store, archive.store):
+            monkeypatch.setattr(store.backend, "max_bytes", 2_000_000)
+        monkeypatch.setattr(bases_module, "_BLOCK", 1_000_000)
+        renewal = trial.renewal(location, archive=archive)
+        receive = renewal.receive
+        assert receive is not None
+
+        def received(position: Position, identity: str) -> None:
+            receive(position, identity)
+            service.append_to_memory_file("bob", "log.md", "while it is removed\n")
+
+        dataclasses.replace(renewal, receive=received).close()
+        assert verify(location, trial.anchors()).findings == ()
+    assert (len(trial.appends()), len(trial.appends(archive))) == (1, 1)
+    assert (tmp_path / "audit.jsonl").stat().st_size < 2_000
+    assert verify(location, trial.anchors()).findings == ()
+    assert trial.verdict(archive, archived=True, salts=False).is_intact
 
 
 class Stopped(BaseException):
