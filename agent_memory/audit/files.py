@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
@@ -120,12 +121,12 @@ class FileVerifier:
 
     def _of_agent(self, agent: str, after: str, progress: Progress) -> Iterator[FileFinding]:
         states = self.states.of(agent)
-        wanted = sorted(path for path in states if path > after and states[path].may_exist)
+        wanted = deque(sorted(path for path in states if path > after and states[path].may_exist))
         for entry in self._entries(agent, after):
             while wanted and wanted[0] < entry.path:
-                yield from self._missing(agent, wanted.pop(0))
+                yield from self._missing(agent, wanted.popleft())
             if wanted and wanted[0] == entry.path:
-                wanted.pop(0)
+                wanted.popleft()
             if found := self._judged(agent, entry.path, self._reader(agent, entry.path)):
                 yield found
             progress.files, progress.size = progress.files + 1, progress.size + entry.size

@@ -25,6 +25,8 @@ SKEW_SECONDS: Final = 2.0
 _LATE_SECONDS: Final = 60.0
 """A record is written at most this long after records of later operations, in seconds."""
 _IN_ONE_PIECE: Final = 100
+_STEP_SECONDS: Final = 10.0
+"""A clock that goes back by more seconds in a chain was set back."""
 _WHOLE: Final = frozenset({"write", "create", "edit", "restore"})
 _EVENTS: Final = (b'"event":"operation"', b'"event":"intent"')
 
@@ -152,6 +154,7 @@ class LoggedFiles:
         self._files: defaultdict[str, dict[str, LoggedFile]] = defaultdict(dict)
         self._salts: dict[tuple[str, str], str] = {}
         self._sole: dict[str | None, str] = {}
+        self._clocks: dict[str, tuple[float, float]] = {}  # of a writer: its latest time, and by how much it went back
         self._start = _Start(None, {})
         self._read: dict[str, int] = {}
         self._waiting: list[tuple[float, str, int, dict[str, Any]]] = []
@@ -174,7 +177,7 @@ class LoggedFiles:
             self._begin(begun)
         newest = 0.0
         for record in self._new_records(readers, limits or {}):
-            end = _ended(record)
+            end = record["ended"] = self._ended(record)
             heapq.heappush(self._waiting, (end, record["writer"], record["seq"], record))
             newest = max(newest, end)
             while self._waiting and self._waiting[0][0] < newest - _LATE_SECONDS:
@@ -183,12 +186,22 @@ class LoggedFiles:
             self._take(record)
         self._waiting.clear()
 
+    def _ended(self, record: dict[str, Any]) -> float:
+        """When an operation ended. A chain tells the order of its records, also if the clock was set back."""
+        writer, ended = record["writer"], datetime.fromisoformat(record["time"]).timestamp() + _duration(record)
+        latest, back = self._clocks.get(writer, (0.0, 0.0))
+        if ended + back < latest - _STEP_SECONDS:
+            back = latest - ended
+        self._clocks[writer] = max(latest, ended + back), back
+        return ended + back
+
     def _begin(self, begun: _Start) -> None:
         """Begin with the oldest record, because the log was begun anew or merged since the last call."""
         self._start = begun
         self._files.clear()
         self._salts.clear()
         self._sole.clear()
+        self._clocks.clear()
         self._read.clear()
         self._begun.clear()
         self.lost = 0
@@ -259,7 +272,7 @@ class LoggedFiles:
 
     def _apply(self, record: dict[str, Any], agent: str) -> None:
         kind, path, size = record["operation"], record.get("path", ""), record.get("size")
-        when = Ran(datetime.fromisoformat(record["time"]).timestamp(), _ended(record), record["writer"])
+        when = Ran(record["ended"] - _duration(record), record["ended"], record["writer"])
         files, salt = self._files[agent], self._salts.get((record["writer"], agent)) or self._sole.get(agent)
         if kind in _WHOLE:
             gone = kind == "edit" and size is None
@@ -305,9 +318,9 @@ def _below(files: Mapping[str, LoggedFile], path: str) -> list[str]:
     return [name for name in files if is_at_or_below(name, path)]  # a directory, perhaps in the place of a former file
 
 
-def _ended(record: dict[str, Any]) -> float:
+def _duration(record: dict[str, Any]) -> float:
     duration = record.get("duration", 0.0)
-    return datetime.fromisoformat(record["time"]).timestamp() + (duration if isinstance(duration, int | float) else 0.0)
+    return duration if isinstance(duration, int | float) else 0.0
 
 
 def _decoded(files: Iterable[Sequence[Any]]) -> defaultdict[str, dict[str, LoggedFile]]:

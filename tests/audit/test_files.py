@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -384,3 +385,18 @@ def test_a_base_keeps_the_many_appends_of_a_file_in_short_lines(tmp_path: Path) 
     assert held.told() == []
     held.change("bob", "log.md", lambda data: data.replace(b"249", b"942"))
     assert held.told() == [("changed", "bob", "log.md")]
+
+
+def test_a_clock_that_was_set_back_does_not_change_the_order_of_a_chain(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held, real = Held(f"file://{tmp_path}/root", {}, tmp_path), time.time
+    with held.service() as service:
+        service.write_memory_file("bob", "a.md", "one")
+        with monkeypatch.context() as patch:
+            patch.setattr(time, "time", lambda: real() - 300)
+            service.write_memory_file("bob", "a.md", "two")
+            service.append_to_memory_file("bob", "a.md", "three")
+    assert held.told() == []
+    held.change("bob", "a.md", lambda _: b"one")
+    assert held.told() == [("changed", "bob", "a.md")]
