@@ -219,12 +219,16 @@ class LoggedFiles:
         return self._files.get(agent, {})
 
     def is_interrupted(self, agent: str, path: str) -> bool:
-        """Whether an operation on a file was begun and has no recorded end."""
+        """Whether an operation on a file was begun, has no recorded end, and no later one wrote the whole file."""
+        state = self.of(agent).get(path)
+        written = min((each.when.start for each in state.wholes), default=0.0) if state else 0.0
         return any(
-            record.get("agent") == agent and is_at_or_below(path, name)
+            record.get("agent") == agent
+            and any(
+                name is not None and is_at_or_below(path, name) for name in (record.get("path"), record.get("target"))
+            )
+            and datetime.fromisoformat(record["time"]).timestamp() + SKEW_SECONDS >= written
             for record in self._begun.values()
-            for name in (record.get("path"), record.get("target"))
-            if name is not None
         )
 
     def encoded(self) -> list[Sequence[Any]]:

@@ -16,6 +16,7 @@ import pytest
 from agent_memory import AgentMemory, AgentMemoryError, AgentMemoryService
 from agent_memory.audit import LogLocation, log_at
 from agent_memory.audit import files as files_module
+from agent_memory.audit import states as states_module
 from agent_memory.audit.anew import Renewal
 from agent_memory.audit.bases import BaseFacts, CutPart, create, new_base, now
 from agent_memory.audit.files import FileFinding, FileVerifier, Progress
@@ -171,7 +172,9 @@ def test_filtered_content_is_as_it_was_stored(held: Held) -> None:
     assert held.told() == []
 
 
-def test_an_operation_without_a_known_outcome_leaves_a_doubt(tmp_path: Path) -> None:
+def test_an_operation_without_a_known_outcome_leaves_a_doubt_until_the_file_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     held = Held(f"file://{tmp_path}/root", {}, tmp_path)
     with (
         AuditPlugin(held.url, required=True, intent=True) as audit,
@@ -184,6 +187,10 @@ def test_an_operation_without_a_known_outcome_leaves_a_doubt(tmp_path: Path) -> 
     lines = store.read(part).data.splitlines(keepends=True)
     store.write(part, b"".join(lines[:-1]))  # the process was killed before its last record
     assert held.told() == [("unvouched", "bob", "b.md")]
+    monkeypatch.setattr(states_module, "SKEW_SECONDS", -1.0)
+    with held.service() as service:
+        service.write_memory_file("bob", "b.md", "written again")
+    assert held.told() == []
 
 
 @pytest.mark.parametrize("seed", range(20 if sizes.is_long else 4))
