@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
 from agent_memory.audit.location import LogLocation
+from agent_memory.audit.logged import SKEW_SECONDS, LoggedAppend, LoggedFile, Ran, Whole
+from agent_memory.audit.names import AgentNames, is_digest
 from agent_memory.audit.salts import Salts
-from agent_memory.audit.states import SKEW_SECONDS, LoggedAppend, LoggedFile, LoggedFiles, Ran, Whole
+from agent_memory.audit.states import FORGOTTEN, LoggedFiles
 from agent_memory.backend import Entry
 from agent_memory.core import tree_flows
 from agent_memory.core.blocking import BlockingStore
@@ -31,7 +32,10 @@ WAIT_SECONDS: Final = 3.0
 
 @dataclass(frozen=True, slots=True)
 class FileFinding:
-    """A file that is not as the last records tell, or about which they tell too little ("unvouched")."""
+    """A file that is not as the last records tell, or about which they tell too little ("unvouched").
+
+    ``agent`` and ``path`` of a missing file are digests, if the records have no other name of it.
+    """
 
     kind: FileFindingKind
     agent: str
@@ -71,7 +75,7 @@ class FileVerifier:
         self.states = LoggedFiles(location)
         self._store = store
         self._salts = Salts(location)
-        self._known: dict[str, tuple[str | None, Callable[[str], str] | None]] = {}
+        self._known: dict[str, AgentNames | None] = {}
 
     def verify(
         self, agents: list[str] | None = None, after: tuple[str, str] = ("", ""), progress: Progress | None = None
@@ -105,13 +109,13 @@ class FileVerifier:
         for turn in range(_TURNS):
             if not suspects:
                 return
-            read = [(agent, path, self._reader(agent, path)) for agent, path in suspects]
+            read = [(agent, path, self._reader(agent, path)) for agent, path in self._named(suspects)]
             read_at = time.time()
             time.sleep(WAIT_SECONDS)
             self.states.update()
             suspects = []
             for agent, path, reader in read:
-                state = self.states.of(agent).get(path)
+                state = self.states.of(agent, path)
                 is_busy = state is not None and state.latest >= read_at - SKEW_SECONDS
                 found = self._judged(agent, path, reader, read_at if is_busy else None)
                 if is_busy and turn + 1 < _TURNS:
@@ -120,41 +124,47 @@ class FileVerifier:
                     yield replace(found, kind="unvouched", detail="writers changed it meanwhile") if is_busy else found
 
     def _of_agent(self, agent: str, after: str, progress: Progress) -> Iterator[FileFinding]:
-        states = self.states.of(agent)
-        wanted = deque(sorted(path for path in states if path > after and states[path].may_exist))
-        for entry in self._entries(agent, after):
-            while wanted and wanted[0] < entry.path:
-                yield from self._missing(agent, wanted.popleft())
-            if wanted and wanted[0] == entry.path:
-                wanted.popleft()
-            if found := self._judged(agent, entry.path, self._reader(agent, entry.path)):
-                yield found
-            progress.files, progress.size = progress.files + 1, progress.size + entry.size
-            progress.agent, progress.path = agent, entry.path
-        for path in wanted:
-            yield from self._missing(agent, path)
+        found: list[FileFinding] = []
+        wanted = self.states.paths(agent)
+        for entry in self._entries(agent):
+            wanted.pop(self.states.name(agent, entry.path), None)
+            if entry.path > after:
+                judged = self._judged(agent, entry.path, self._reader(agent, entry.path))
+                found += [judged] if judged else []
+                progress.files, progress.size = progress.files + 1, progress.size + entry.size
+                progress.agent, progress.path = agent, entry.path
+        missing = (self._judged(agent, path, None) for path in wanted.values() if path > after)
+        found += filter(None, missing)
+        yield from sorted(found, key=lambda each: each.path)
+
+    def _named(self, suspects: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+        """The files with their paths, if files have the digests of these paths by now."""
+        digests = {agent for agent, path in suspects if is_digest(path)}
+        paths = {
+            (agent, self.states.name(agent, each.path)): each.path for agent in digests for each in self._entries(agent)
+        }
+        for agent, path in suspects:
+            yield agent, paths.get((agent, path), path)
 
     def judged_now(self, agent: str, path: str, reader: Reader, read_at: float) -> FileFinding | None:
         """Judge one content, read at a time, by the newest records and the present salt; None if nothing differs."""
         self.states.update()
         self._known.pop(agent, None)
-        state = self.states.of(agent).get(path)
+        state = self.states.of(agent, path)
         if state is not None and state.latest >= read_at:
             return None  # the content may be older than the last change
         return self._judged(agent, path, reader, read_at)
 
-    def _missing(self, agent: str, path: str) -> Iterator[FileFinding]:
-        if found := self._judged(agent, path, None):
-            yield found
-
     def _judged(self, agent: str, path: str, reader: Reader | None, busy: float | None = None) -> FileFinding | None:
         """Judge a file; no reader if there was no file. ``busy``: writers went on when it was read, at this time."""
-        state = self.states.of(agent).get(path)
+        state = self.states.of(agent, path)
         if self.states.is_interrupted(agent, path):
             return FileFinding("unvouched", agent, path, "an operation on it was interrupted")
         if reader is None:
             is_missing = state is not None and state.exists and busy is None
             return FileFinding("missing", agent, path, "the last record says that it exists") if is_missing else None
+        if state is None and self.states.is_doubted(agent):
+            return FileFinding("unvouched", agent, path, FORGOTTEN)
         if state is None or not (state.wholes or state.appends or state.doubt):
             return FileFinding("unknown", agent, path, "no record names it")
         if not state.may_exist:
@@ -212,15 +222,16 @@ class FileVerifier:
         if recorded.digest is None or recorded.digest == _EMPTY:
             return (sha256 == _EMPTY) if recorded.digest else None
         if agent not in self._known:
-            self._known[agent] = self._salts.known_commitment(agent), self._salts.known_digests(agent)
-        commitment, digest_of = self._known[agent]
-        if digest_of is None:
+            self._known[agent] = self._salts.known_names(agent)
+        if (names := self._known[agent]) is None:
             return None
-        if digest_of(sha256) == recorded.digest:
+        if names.content(sha256) == recorded.digest:
             return True
-        return False if recorded.salt == commitment else None
+        return False if recorded.salt == names.commitment else None
 
     def _reader(self, agent: str, path: str) -> Reader | None:
+        if is_digest(agent) or is_digest(path):
+            return None
         reader = self._store.reader(Key.agent(agent).join(path))
         try:
             step(reader.read(0, 0))
@@ -228,11 +239,11 @@ class FileVerifier:
             return None
         return reader
 
-    def _entries(self, agent: str, after: str) -> Iterator[Entry]:
+    def _entries(self, agent: str) -> Iterator[Entry]:
         token: str | None = None
-        while True:
+        while not is_digest(agent):
             page = self._store.list(Key.agent(agent), after=token, limit=_PAGE)
-            yield from (entry for entry in page.entries if entry.path > after)
+            yield from page.entries
             token = page.next
             if token is None:
                 return

@@ -10,7 +10,9 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from agent_memory.audit.bases import bases_of
 from agent_memory.audit.location import MERGED_MARK, LogLocation, log_at
+from agent_memory.audit.names import Spellings, is_digest
 from agent_memory.audit.record import facts_of, head
 from agent_memory.audit.salts import Salts
 from agent_memory.core.versions.origin import MadeBy
@@ -23,7 +25,7 @@ Record: TypeAlias = dict[str, Any]
 """The fields of a record, by name."""
 _TEXTS: Final = (
     "event", "time", "id", "actor", "agent", "operation", "path", "target", "outcome", "error", "digest",
-    "before_digest", "tool_call_id", "version",
+    "before_digest", "tool_call_id", "version", "commitment", "salt", "successor",
 )  # fmt: skip
 _COUNTS: Final = ("size", "given")
 
@@ -131,6 +133,14 @@ def parsed(line: bytes) -> RecordLine | None:
     return RecordLine(record, found.whole or found.keyed)
 
 
+def has_digests(location: LogLocation) -> bool:
+    """Whether the newest record of an agent names it by a digest; False if there is none."""
+    for line in lines_of(location, newest_first=True):
+        if (found := parsed(line)) and "agent" in found.record:
+            return is_digest(found.record["agent"])
+    return any(each.facts and any(is_digest(salt.agent) for salt in each.facts.salts) for each in bases_of(location))
+
+
 def recorded_appends(log: str | os.PathLike[str] | LogLocation, agent: str | None) -> RecordedAppends:
     """Return the appends to the files of one agent, with their digests, from records that are as they were written.
 
@@ -139,12 +149,18 @@ def recorded_appends(log: str | os.PathLike[str] | LogLocation, agent: str | Non
     of_version: dict[str, list[RecordedAppend]] = defaultdict(list)
     unversioned: dict[str, list[RecordedAppend]] = defaultdict(list)
     with _opened(log) as location:
-        if digest_of := Salts(location).known_digests(agent):
+        names = Salts(location).known_names(agent)
+        spelled = Spellings(agent, names)
+        if names:
             for record in records(location):
-                if record.get("agent") == agent and (append := _append(record, digest_of)):
+                if record.get("agent") in spelled.agents and (append := _append(record, names.content)):
                     version = record.get("version")
                     (of_version[version] if version else unversioned[record.get("path", "")]).append(append)
-    return RecordedAppends(of_version, unversioned)
+
+    def of_path(path: str) -> list[RecordedAppend]:
+        return [each for name in spelled.of(path) for each in unversioned.get(name, ())]
+
+    return RecordedAppends(of_version, of_path)
 
 
 def _append(record: Record, digest_of: Callable[[str], str]) -> RecordedAppend | None:

@@ -2,6 +2,9 @@
 
 Records of one file are put in the order in which their operations ended. Two operations of different writers that
 overlap, or are less than `SKEW_SECONDS` apart, may have happened in either order: then both results are possible.
+
+Records may name an agent and its files by digests. The states of an agent are under digests from the first such record
+on, also those of earlier records. A digest whose salt a forget destroyed is nobody's: its states are dropped.
 """
 
 from __future__ import annotations
@@ -14,122 +17,23 @@ from typing import Any, Final, NamedTuple
 
 from agent_memory.audit.bases import Base, BaseFacts, CutPart, bases_of
 from agent_memory.audit.location import LogLocation
+from agent_memory.audit.logged import SKEW_SECONDS, LoggedAppend, LoggedFile, Ran, Whole
+from agent_memory.audit.names import UNNAMED, AgentNames, is_digest
 from agent_memory.audit.records import lines_of_part, parsed
+from agent_memory.audit.salts import Salts
 from agent_memory.audit.verify import after, is_there
 from agent_memory.hookspecs import READING
 from agent_memory.key import is_at_or_below
 from agent_memory.reading.reader import Reader
 
-SKEW_SECONDS: Final = 2.0
-"""The difference between the clocks of writers that is allowed for, in seconds."""
 _LATE_SECONDS: Final = 60.0
 """A record is written at most this long after records of later operations, in seconds."""
-_IN_ONE_PIECE: Final = 100
 _STEP_SECONDS: Final = 10.0
 """A clock that goes back by more seconds in a chain was set back."""
 _WHOLE: Final = frozenset({"write", "create", "edit", "restore"})
+FORGOTTEN: Final = "the salt of the digests in its records was destroyed"
+"""The doubt about the files of an agent that goes on after a forget of some of them."""
 _EVENTS: Final = (b'"event":"operation"', b'"event":"intent"')
-
-
-class Ran(NamedTuple):
-    """When an operation ran, in POSIX seconds, and the writer of its record."""
-
-    start: float
-    end: float
-    writer: str
-
-    def may_follow(self, other: Ran) -> bool:
-        """Whether this operation may have happened after another one whose record is in front of it in the order."""
-        return self.end + (0.0 if self.writer == other.writer else SKEW_SECONDS) > other.start
-
-
-class Whole(NamedTuple):
-    """A whole content that a file may have: its bytes and digest; no size if the file may not exist.
-
-    ``salt`` is the SHA-256 of the salt of the digest; None if the record does not tell.
-    """
-
-    when: Ran
-    size: int | None
-    digest: str | None = None
-    salt: str | None = None
-
-
-class LoggedAppend(NamedTuple):
-    """An append: the size of the file afterwards, and the digest of the appended bytes."""
-
-    when: Ran
-    size: int
-    given: int
-    digest: str | None
-    salt: str | None
-
-
-class LoggedFile:
-    """What the records tell of one file.
-
-    Attributes:
-        wholes: the whole contents that it may have had last, in the order of the operations.
-        appends: the appends that may have followed.
-        doubt: why the records do not tell the content; "" if they do.
-    """
-
-    __slots__ = ("appends", "doubt", "wholes")
-
-    def __init__(self) -> None:
-        self.wholes: list[Whole] = []
-        self.appends: list[LoggedAppend] = []
-        self.doubt = ""
-
-    def set(self, whole: Whole) -> None:
-        """Take a whole content; earlier ones stay only if they may have been written later."""
-        if self._is_replaced(whole.when):
-            return
-        self.wholes = [each for each in self.wholes if each.when.may_follow(whole.when)] + [whole]
-        self.appends = [each for each in self.appends if each.when.may_follow(whole.when)]
-        self.doubt = ""
-
-    def append(self, append: LoggedAppend) -> None:
-        """Take an append, unless a whole content was certainly written later."""
-        if not self._is_replaced(append.when):
-            self.appends.append(append)
-
-    def _is_replaced(self, when: Ran) -> bool:
-        """Whether a whole content was certainly written after an operation: its record came late."""
-        return any(not when.may_follow(each.when) for each in self.wholes)
-
-    def copied(self, when: Ran) -> LoggedFile:
-        """The state of a copy, or of the file under a new name."""
-        state = LoggedFile()
-        state.wholes = [each._replace(when=when) for each in self.wholes]
-        state.appends = [each._replace(when=when) for each in self.appends]
-        state.doubt = self.doubt or ("it changed while it was moved" if self.latest > when.start else "")
-        return state
-
-    @property
-    def latest(self) -> float:
-        """When the last operation on it ended, in POSIX seconds."""
-        ends = [each.when.end for each in self.wholes] + [each.when.end for each in self.appends]
-        return max(ends, default=0.0)
-
-    def encoded(self, *, is_interrupted: bool) -> Iterator[Sequence[Any]]:
-        """The state as a base stores it, in pieces, because a record of a base is one line."""
-        doubt = self.doubt or ("an operation on it was interrupted" if is_interrupted else "")
-        yield doubt, self.wholes, self.appends[:_IN_ONE_PIECE]
-        for at in range(_IN_ONE_PIECE, len(self.appends), _IN_ONE_PIECE):
-            yield doubt, [], self.appends[at : at + _IN_ONE_PIECE]
-
-    @property
-    def exists(self) -> bool:
-        """Whether the file must exist."""
-        return (
-            not self.doubt and bool(self.appends or self.wholes) and all(each.size is not None for each in self.wholes)
-        )
-
-    @property
-    def may_exist(self) -> bool:
-        """Whether the file may exist."""
-        return bool(self.doubt or self.appends) or any(each.size is not None for each in self.wholes)
 
 
 class _Start(NamedTuple):
@@ -159,6 +63,12 @@ class LoggedFiles:
         self._read: dict[str, int] = {}
         self._waiting: list[tuple[float, str, int, dict[str, Any]]] = []
         self._begun: dict[str, dict[str, Any]] = {}
+        self._by_digest: Mapping[str, AgentNames] | None = None
+        self._agents: dict[str, str] = {}
+        self._digested: dict[str, AgentNames] = {}
+        self._plain: defaultdict[str, dict[str, str]] = defaultdict(dict)
+        self._forgotten: dict[str, str | None] = {}
+        self._doubted: set[str] = set()
 
     def update(self, limits: Mapping[str, int] | None = None) -> None:
         """Read the records that were written since the last call; with ``limits`` only so many bytes of these parts.
@@ -170,6 +80,7 @@ class LoggedFiles:
         parts = [
             each for each in self._location.readers() if limits is None or self._location.name_of(each[0]) in limits
         ]
+        self._by_digest = None
         readers = {self._location.name_of(part): reader for part, reader in parts}
         begun = _begun(bases, readers)
         is_cut = any(name not in readers or 0 < readers[name].size < at for name, at in self._read.items())
@@ -198,48 +109,107 @@ class LoggedFiles:
     def _begin(self, begun: _Start) -> None:
         """Begin with the oldest record, because the log was begun anew or merged since the last call."""
         self._start = begun
-        self._files.clear()
-        self._salts.clear()
-        self._sole.clear()
-        self._clocks.clear()
-        self._read.clear()
-        self._begun.clear()
+        names = (self._agents, self._digested, self._plain, self._forgotten, self._doubted)
+        for known in (self._files, self._salts, self._sole, self._clocks, self._read, self._begun, *names):
+            known.clear()
         self.lost = 0
         if facts := begun.facts:
             several = {salt.agent for salt in facts.salts if salt.is_forgotten}
             self._sole = {salt.agent: salt.commitment for salt in facts.salts if salt.agent not in several}
+            self._forgotten = {agent: None for agent in several if agent is not None and is_digest(agent)}
             self._files = _decoded(facts.files)
+            self._doubted = {agent for agent, files in self._files.items() if files.pop("", None)}
+        for agent in list(self._files):
+            self._resolved(agent)
 
     def agents(self) -> list[str]:
-        """The agents that the records name."""
+        """The agents that the records name; by its digest, if there is no salt that tells the agent."""
         return sorted(self._files)
 
-    def of(self, agent: str) -> dict[str, LoggedFile]:
-        """The states of an agent's files, by path."""
-        return self._files.get(agent, {})
+    def paths(self, agent: str) -> dict[str, str]:
+        """The paths of files that may exist, by their recorded names; the names, if the paths are unknown."""
+        known = self._plain.get(agent, {})
+        return {name: known.get(name, name) for name, state in self._files.get(agent, {}).items() if state.may_exist}
+
+    def name(self, agent: str, path: str) -> str:
+        """The name under which the state of a file is, by its path."""
+        names = self._digested.get(agent)
+        return path if names is None or is_digest(path) else names.path(path)
+
+    def of(self, agent: str, path: str) -> LoggedFile | None:
+        """The state of a file."""
+        return self._files.get(agent, {}).get(self.name(agent, path))
+
+    def is_doubted(self, agent: str) -> bool:
+        """Whether records of an agent's files may be under a digest whose salt was destroyed."""
+        return agent in self._doubted
 
     def is_interrupted(self, agent: str, path: str) -> bool:
         """Whether an operation on a file was begun, has no recorded end, and no later one wrote the whole file."""
-        state = self.of(agent).get(path)
+        state, own = self.of(agent, path), self.name(agent, path)
         written = min((each.when.start for each in state.wholes), default=0.0) if state else 0.0
         return any(
-            record.get("agent") == agent
-            and any(
-                name is not None and is_at_or_below(path, name) for name in (record.get("path"), record.get("target"))
-            )
+            self._resolved(record["agent"]) == agent
+            and any(is_at_or_below(own, self.name(agent, record[end])) for end in ("path", "target") if end in record)
             and datetime.fromisoformat(record["time"]).timestamp() + SKEW_SECONDS >= written
             for record in self._begun.values()
         )
 
     def encoded(self) -> list[Sequence[Any]]:
-        """The states of the files that may exist, as a base stores them."""
-        return [
-            (agent, path, *piece)
+        """The states of the files that may exist, as a base stores them, by the recorded names."""
+        found: list[Sequence[Any]] = [(self._recorded(agent), "", FORGOTTEN, (), ()) for agent in self._doubted]
+        return found + [
+            (self._recorded(agent), path, *piece)
             for agent, files in self._files.items()
             for path, state in files.items()
             if state.may_exist
             for piece in state.encoded(is_interrupted=self.is_interrupted(agent, path))
         ]
+
+    def _recorded(self, agent: str) -> str | None:
+        names = self._digested.get(agent)
+        return names.digest if names else agent
+
+    def _resolved(self, recorded: str) -> str:
+        """The agent of a recorded name, or the name itself; from its first digest on, its files are under digests."""
+        if not is_digest(recorded) or recorded in self._forgotten:
+            return recorded
+        if recorded in self._agents:
+            return self._agents[recorded]
+        if self._by_digest is None:
+            self._by_digest = Salts(self._location).by_digest
+        if (names := self._by_digest.get(recorded)) is None or names.agent is None:
+            return recorded
+        self._name(names.agent, recorded, names)
+        return names.agent
+
+    def _name(self, agent: str, digest: str, names: AgentNames) -> None:
+        """Put the states of an agent under digests."""
+        self._agents[digest] = agent
+        if earlier := self._digested.get(agent):  # the record that its salt was destroyed is not read yet
+            self._drop(str(earlier.digest), digest)
+        self._digested[agent] = names
+        files = {**self._files.pop(agent, {}), **self._files.pop(digest, {})}
+        self._files[agent] = {self._noted(agent, path): state for path, state in files.items()}
+        if earlier or digest in self._doubted:
+            self._doubted.discard(digest)
+            self._doubt_all(agent)
+
+    def _drop(self, recorded: str, successor: str | None) -> None:
+        """Drop what is known of a recorded agent; a digest belongs to no agent any more."""
+        agent = self._resolved(recorded)
+        for known in (self._files, self._digested, self._plain):
+            known.pop(agent, None)
+        self._doubted.discard(agent)
+        if is_digest(recorded):
+            self._agents.pop(recorded, None)
+            self._forgotten[recorded] = successor
+
+    def _noted(self, agent: str, path: str) -> str:
+        """The name of a file of a record; the path is kept if the state is under a digest."""
+        if (name := self.name(agent, path)) != path:
+            self._plain[agent][name] = path
+        return name
 
     def _new_records(self, readers: Mapping[str, Reader], limits: Mapping[str, int]) -> Iterator[dict[str, Any]]:
         for name, reader in readers.items():
@@ -257,42 +227,90 @@ class LoggedFiles:
             self._read[name] = reader.size
 
     def _take(self, record: dict[str, Any]) -> None:
-        agent = record.get("agent")
-        if agent is None or record.get("operation") in READING:
+        recorded = record.get("agent")
+        if recorded is None:
+            return
+        if salt := record.get("commitment"):
+            self._salts[record["writer"], recorded] = salt
+        if record.get("operation") in READING:
             return
         if record["event"] == "intent":
             self._begun[record["id"]] = record
             return
         self._begun.pop(record.get("id", ""), None)
-        if salt := record.get("commitment"):
-            self._salts[record["writer"], agent] = salt
         if record.get("salt") == "destroyed":
-            self._salts = {each: salt for each, salt in self._salts.items() if each[1] != agent}
-            self._sole.pop(agent, None)
+            self._forget(record, recorded)
+        elif recorded in self._forgotten:  # by a process that had read the salt before
+            self._doubt_all(self._forgotten[recorded])
+        if recorded == UNNAMED or recorded in self._forgotten:
+            return
+        agent = self._resolved(recorded)
         if record.get("outcome") == "unknown" or record.get("error") == "partial_operation":
-            self._doubt(record, "an operation on it has no known outcome")
+            self._doubt(record, agent, "an operation on it has no known outcome")
         elif record.get("outcome") == "ok" and not record.get("replayed"):
             self._apply(record, agent)
 
+    def _forget(self, record: dict[str, Any], recorded: str) -> None:
+        """Drop the states under digests whose salt was destroyed; if the agent stays, its files are in doubt."""
+        commitment = record.get("commitment") or self._salts.get((record["writer"], recorded))
+        known = [*((agent, salt) for (_, agent), salt in self._salts.items()), *self._sole.items()]
+        holders = {recorded, *(agent for agent, salt in known if agent and salt == commitment)} - {UNNAMED}
+        self._salts = {each: salt for each, salt in self._salts.items() if each[1] not in holders}
+        for agent in holders:
+            self._sole.pop(agent, None)
+        digests = {agent for agent in holders if is_digest(agent)}
+        if not digests:
+            return
+        is_whole = record.get("operation") == "forget" and not record.get("path")
+        going_on = None if is_whole else record.get("successor", None if is_digest(recorded) else recorded)
+        for agent in holders if is_digest(recorded) else digests:
+            self._drop(agent, going_on)
+        self._doubt_all(going_on)
+
+    def _doubt_all(self, successor: str | None) -> None:
+        """Doubt all files of the agent that goes on after a forget."""
+        while successor in self._forgotten:
+            successor = self._forgotten[successor]
+        if successor is not None:
+            agent = self._resolved(successor)
+            self._doubted.add(agent)
+            for state in self._files[agent].values():
+                state.doubt = FORGOTTEN
+
     def _apply(self, record: dict[str, Any], agent: str) -> None:
-        kind, path, size = record["operation"], record.get("path", ""), record.get("size")
+        kind, path, size = record["operation"], self._noted(agent, record.get("path", "")), record.get("size")
         when = Ran(record["ended"] - _duration(record), record["ended"], record["writer"])
-        files, salt = self._files[agent], self._salts.get((record["writer"], agent)) or self._sole.get(agent)
+        files, salt = self._files[agent], self._salt_of(record, agent)
         if kind in _WHOLE:
             gone = kind == "edit" and size is None
             whole = Whole(when, None if gone else size, record.get("digest"), salt)
             files.setdefault(path, LoggedFile()).set(whole)
         elif kind == "append" and size is not None:
             append = LoggedAppend(when, size, record.get("given", 0), record.get("digest"), salt)
-            files.setdefault(path, LoggedFile()).append(append)
+            files.setdefault(path, self._new(agent)).append(append)
         elif kind in ("delete", "delete_tree", "forget"):
             for name in _below(files, path):
                 files[name].set(Whole(when, None))
         elif kind in ("rename", "copy"):
-            self._move(files, path, record.get("target", ""), when, removes=kind == "rename")
+            self._move(agent, path, self._noted(agent, record.get("target", "")), when, removes=kind == "rename")
 
-    @staticmethod
-    def _move(files: dict[str, LoggedFile], path: str, target: str, when: Ran, *, removes: bool) -> None:
+    def _salt_of(self, record: dict[str, Any], agent: str) -> str | None:
+        """The SHA-256 of the salt of a record's digests."""
+        recorded = record["agent"]
+        if is_digest(recorded) and (names := self._digested.get(agent)):
+            return names.commitment
+        return self._salts.get((record["writer"], recorded)) or self._sole.get(recorded)
+
+    def _new(self, agent: str) -> LoggedFile:
+        state = LoggedFile()
+        state.doubt = FORGOTTEN if agent in self._doubted else ""
+        return state
+
+    def _move(self, agent: str, path: str, target: str, when: Ran, *, removes: bool) -> None:
+        files = self._files[agent]
+        if agent in self._doubted:
+            for name in _below(files, target):
+                files[name].doubt = FORGOTTEN  # a file without records may have got this name
         for name in _below(files, path):
             if files[name].may_exist:
                 files[target + name[len(path) :]] = files[name].copied(when)
@@ -300,10 +318,11 @@ class LoggedFiles:
                 files[name] = LoggedFile()
                 files[name].set(Whole(when, None))
 
-    def _doubt(self, record: dict[str, Any], why: str) -> None:
-        files = self._files[record["agent"]]
+    def _doubt(self, record: dict[str, Any], agent: str, why: str) -> None:
+        files = self._files[agent]
         for path in filter(None, (record.get("path"), record.get("target"))):
-            for name in {*_below(files, path), path}:
+            named = self._noted(agent, path)
+            for name in {*_below(files, named), named}:
                 files.setdefault(name, LoggedFile()).doubt = why
 
 
@@ -329,7 +348,7 @@ def _duration(record: dict[str, Any]) -> float:
 
 def _decoded(files: Iterable[Sequence[Any]]) -> defaultdict[str, dict[str, LoggedFile]]:
     found: defaultdict[str, dict[str, LoggedFile]] = defaultdict(dict)
-    for agent, path, doubt, wholes, appends in files:
+    for agent, path, doubt, wholes, appends in files:  # without a path: all files of the agent are in doubt
         state = found[agent].setdefault(path, LoggedFile())
         state.doubt = doubt
         state.wholes += [Whole(Ran(*when), *rest) for when, *rest in wholes]

@@ -13,6 +13,8 @@ from typing import Final, get_args
 import click
 
 from agent_memory.audit import Record
+from agent_memory.audit.location import NoNumberError
+from agent_memory.audit.names import Spellings
 from agent_memory.audit.record import quoted
 from agent_memory.audit.records import has_none_of, lines_of, parsed
 from agent_memory.audit.salts import Salts
@@ -23,7 +25,7 @@ from agent_memory.cli.settings import Group, Settings, pass_settings
 from agent_memory.cli.verifying import COMMANDS
 from agent_memory.errors import AgentMemoryFileNotFoundError
 from agent_memory.hookspecs import READING, OperationKind
-from agent_memory.key import Key, is_at_or_below
+from agent_memory.key import Key, is_agent_id, is_at_or_below
 from agent_memory.key.quoting import field
 from agent_memory.plugins._host_files import open_host_file
 
@@ -70,13 +72,14 @@ def show(
     """
     if settings.chosen_agent is not None:
         Key.agent(settings.chosen_agent)
-    wanted = _Named(path) if path is not None else None
+    spelled = _spelled(settings, target, settings.chosen_agent)
+    wanted = _Named(path, spelled) if path is not None else None
     digest = None if content is None else _digest(settings, target, content)
 
     def chosen(record: Record) -> bool:
         return (
             (record["event"] not in _OF_THE_LOG or _EDITED in record)
-            and (settings.chosen_agent is None or record.get("agent") == settings.chosen_agent)
+            and (settings.chosen_agent is None or record.get("agent") in spelled.agents)
             and (wanted is None or wanted(record))
             and (settings.actor is None or record.get("actor") == settings.actor)
             and (digest is None or digest in (record.get("digest"), record.get("before_digest")))
@@ -85,11 +88,14 @@ def show(
             and (until is None or time_of(record).timestamp() < until)
         )
 
-    texts = [quoted(settings.chosen_agent)] if settings.chosen_agent is not None else []
+    texts = [quoted(agent) for agent in spelled.agents if agent is not None]
     if wanted is not None:
-        texts = [quoted(wanted.name)[:-1]]  # also the names below it
+        texts = [quoted(name)[:-1] for name in wanted.names]  # also the names below it
     found = filter(chosen, log_records(settings, target, texts, newest_first=last is not None))
-    _print(settings, found if last is None else iter([*islice(found, last)][::-1]), wanted)
+    chosen_records = found if last is None else iter([*islice(found, last)][::-1])
+    if settings.chosen_agent is not None:
+        chosen_records = (spelled.plain(record, wanted.name if wanted else "") for record in chosen_records)
+    _print(settings, chosen_records, wanted)
 
 
 @audit.command()
@@ -103,14 +109,16 @@ def blame(settings: Settings, target: str | None, path: str) -> None:
     """
     wanted, name = settings.agent, Key.tree().join(path).path
     found: dict[str, Record] = {}
-    above = accumulate(name.split("/"), "{}/{}".format)
-    for number, record in enumerate(log_records(settings, target, [quoted(path) for path in ("", *above)])):
-        if record.get("agent") == wanted and record.get("operation") in _CHANGING and _touches(record, name):
+    spelled = _spelled(settings, target, wanted)
+    names = spelled.of(name)
+    texts = [quoted(path) for each in names for path in ("", *accumulate(each.split("/"), "{}/{}".format))]
+    for number, record in enumerate(log_records(settings, target, texts)):
+        if record.get("agent") in spelled.agents and record.get("operation") in _CHANGING and _touches(record, names):
             identity = str(record.get("id", number))
             if record.get("outcome") in _UNCHANGED and record.get("error") != "partial_operation":
                 found.pop(identity, None)
             else:
-                found[identity] = record
+                found[identity] = spelled.plain(record, name)
     if not found:
         raise _no_record(name)
     _print(settings, iter(found.values()))
@@ -121,11 +129,23 @@ def _digest(settings: Settings, target: str | None, content: Path) -> str:
         raise click.UsageError("--content needs --agent: every agent has its own salt")
     location = location_of(settings, target)
     with closing(location.store):
-        digest_of = Salts(location).known_digests(settings.chosen_agent)
-    if digest_of is None:
+        names = Salts(location).known_names(settings.chosen_agent)
+    if names is None:
         raise click.ClickException("the log has no salt of this agent, so no content can be compared with its records")
     with open_host_file(content) as file:
-        return digest_of(hashlib.file_digest(file, "sha256").hexdigest())
+        return names.content(hashlib.file_digest(file, "sha256").hexdigest())
+
+
+def _spelled(settings: Settings, target: str | None, agent: str | None) -> Spellings:
+    """The spellings of an agent in a log; without an agent, names are found as they are."""
+    if agent is None or not is_agent_id(agent):
+        return Spellings(agent, None)
+    location = location_of(settings, target)
+    with closing(location.store):
+        try:
+            return Spellings(agent, Salts(location).known_names(agent))
+        except NoNumberError:
+            return Spellings(agent, None)  # audit verify reports the salt
 
 
 def log_records(
@@ -157,12 +177,13 @@ def log_records(
 class _Named:
     """Whether a record is about a file or directory, or below it; counts the records that are."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, spelled: Spellings) -> None:
         self.name = Key.tree().join_prefix(path).path
+        self.names = spelled.of(self.name)
         self.count = 0
 
     def __call__(self, record: Record) -> bool:
-        is_named = any(is_at_or_below(path, self.name) for path in _paths(record))
+        is_named = any(is_at_or_below(path, name) for path in _paths(record) for name in self.names)
         self.count += is_named
         return is_named
 
@@ -171,9 +192,9 @@ def _no_record(path: str) -> AgentMemoryFileNotFoundError:
     return AgentMemoryFileNotFoundError("the audit log has no record of a change of it", path=path or ".")
 
 
-def _touches(record: Record, name: str) -> bool:
-    """Whether a record is about this file, or about a directory above it."""
-    return any(is_at_or_below(name, path) for path in _paths(record))
+def _touches(record: Record, names: Sequence[str]) -> bool:
+    """Whether a record is about this file, by one of its spellings, or about a directory above it."""
+    return any(is_at_or_below(name, path) for path in _paths(record) for name in names)
 
 
 def _paths(record: Record) -> list[str]:

@@ -11,6 +11,8 @@ from typing import Final
 import click
 
 from agent_memory.audit import LogLocation
+from agent_memory.audit.names import PathsOption
+from agent_memory.audit.records import has_digests
 from agent_memory.audit.salts import Salts
 from agent_memory.cli.arguments import ask, memory_path, require_answer, yes_option
 from agent_memory.cli.files import files_at
@@ -111,7 +113,8 @@ def _opened(location: LogLocation, key_file: Path | None, checkpoints: Checkpoin
     try:
         if (is_keyed := location.is_keyed()) is not None and is_keyed != (key is not None):
             raise click.UsageError(f"the log's records are {'keyed: give the --key-file' if is_keyed else 'not keyed'}")
-        return AuditPlugin(location, required=True, key=key, checkpoints=checkpoints)
+        paths: PathsOption = "digest" if has_digests(location) else "names"
+        return AuditPlugin(location, required=True, key=key, checkpoints=checkpoints, paths=paths)
     except BaseException as error:
         location.store.close()
         if isinstance(error, ValueError) and not isinstance(error, AgentMemoryError):

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import atexit
 import logging
+import math
 import os
 import threading
 import time
 from _thread import start_new_thread
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from contextvars import ContextVar, copy_context
 from multiprocessing.util import Finalize, register_after_fork
@@ -22,11 +23,12 @@ from typing import Final, TypeAlias
 from agent_memory.audit import LogLocation, Record, log_at, records
 from agent_memory.audit.journal import Journal, JournalEntry, Position
 from agent_memory.audit.log import MAX_BYTES, open_log
+from agent_memory.audit.names import PATHS_OPTIONS, PathsOption, Spellings, with_digests
 from agent_memory.audit.salts import Salts
 from agent_memory.backend.helpers import Uncopied
-from agent_memory.errors import AppendError, OperationDenied
+from agent_memory.errors import AgentMemoryError, AppendError, OperationDenied
 from agent_memory.hookspecs import READING, Operation, Outcome, Plugin, hookimpl
-from agent_memory.key import is_at_or_below
+from agent_memory.key import is_agent_id, is_at_or_below
 from agent_memory.plugins._checking import require_whole
 from agent_memory.plugins._host_files import read_host_file
 from agent_memory.plugins.checkpoints import AuditCheckpoint, CheckpointFile
@@ -71,9 +73,12 @@ class AuditPlugin(Plugin, Uncopied):
         checkpoint_every: the number of records between two checkpoints. One is also sent after the first record,
             after `CHECKPOINT_SECONDS`, and at the end.
         storage_options: options of the URL's backend.
+        paths: "names", or "digest": records name agents and paths by digests, which nobody can test against a name
+            after a forget of the agent has destroyed its salt.
 
     Raises:
-        ValueError: the key is too short, a number is not positive, or the target is a directory.
+        ValueError: the key is too short, a number is not positive, ``paths`` is another text, or the target is a
+            directory.
         TypeError: ``checkpoints`` is neither the name of a file nor a function.
     """
 
@@ -88,6 +93,7 @@ class AuditPlugin(Plugin, Uncopied):
         checkpoints: str | os.PathLike[str] | Receiver | None = None,
         checkpoint_every: int = 1000,
         storage_options: Mapping[str, object] | None = None,
+        paths: PathsOption = "names",
     ) -> None:
         if key is not None and (not isinstance(key, bytes) or len(key) < _LEAST_KEY):
             raise ValueError(f"the key of an audit log must be bytes, at least {_LEAST_KEY} of them")
@@ -96,10 +102,13 @@ class AuditPlugin(Plugin, Uncopied):
         for name, flag in (("required", required), ("intent", intent)):
             if not isinstance(flag, bool):
                 raise ValueError(f"{name} must be true or false, not {flag!r}")
+        if paths not in PATHS_OPTIONS:
+            raise ValueError(f"paths must be one of {', '.join(map(repr, PATHS_OPTIONS))}, not {paths!r}")
         if not (checkpoints is None or callable(checkpoints) or isinstance(checkpoints, _NAMES)):
             raise TypeError(f"checkpoints must be the name of a file or a function, not {checkpoints!r}")
         self.required = required
         self._intent = intent
+        self._has_digests = paths == "digest"
         self._every = checkpoint_every
         self._location = target if isinstance(target, LogLocation) else log_at(target, storage_options)
         self._salts = Salts(self._location)
@@ -123,7 +132,7 @@ class AuditPlugin(Plugin, Uncopied):
         if not self._intent:
             return
         try:
-            self._record(JournalEntry("intent", operation.time, lambda: _asked(operation)))
+            self._record(JournalEntry("intent", operation.time, lambda: self._asked(operation)))
         except Exception:
             if self.required:
                 raise
@@ -140,16 +149,31 @@ class AuditPlugin(Plugin, Uncopied):
     @hookimpl
     def agent_memory_key_rejected(self, agent: str | None, text: str, reason: str, actor: str | None) -> None:
         """Record a refused name."""
-        facts = {"actor": _short(actor), "agent": agent, "path": text, "rule": reason}
-        self._record(JournalEntry("refused", time.time(), lambda: facts))
+
+        def facts() -> Mapping[str, object]:
+            if not self._has_digests:
+                return asked
+            known = agent if is_agent_id(agent) else None
+            names = self._salts.names(known, began)
+            return {**with_digests({**asked, "agent": known}, names), **({"path": names.text(text)} if names else {})}
+
+        began, asked = time.time(), {"actor": _short(actor), "agent": agent, "path": text, "rule": reason}
+        self._record(JournalEntry("refused", began, facts))
 
     def has_salt(self, agent: str | None, path: str = "") -> bool:
         """Whether the log has a salt of this agent, which a forget destroys, and changes of files at or below a path.
 
         With a ``path`` all records are read.
         """
-        return self._salts.known_commitment(agent) is not None and (
-            not path or any(_is_made_below(record, agent, path) for record in records(self._location))
+        if self._salts.known_commitment(agent) is None:
+            return False
+        return not path or self._has_changed(Spellings(agent, self._salts.known_names(agent)), path)
+
+    def _has_changed(self, spelled: Spellings, path: str) -> bool:
+        """Whether the log has changes of an agent's files at or below a path."""
+        names = spelled.of(path)
+        return any(
+            _is_made_below(each, names) for each in records(self._location) if each.get("agent") in spelled.agents
         )
 
     def writes_to(self, location: LogLocation) -> bool:
@@ -195,18 +219,47 @@ class AuditPlugin(Plugin, Uncopied):
         self._salts = Salts(self._location)
 
     def _entry(self, operation: Operation, outcome: Outcome) -> JournalEntry:
+        failed: list[AgentMemoryError] = []
+
         def facts() -> dict[str, object]:
             salt = {"salt": "kept"} if forgotten else {}
-            return {**_asked(operation), **_happened(outcome), **salt}
+            return {**self._asked(operation, failed), **_happened(outcome), **salt}
 
         def more() -> dict[str, object]:
-            if not forgotten:
-                return self._digests(operation, outcome)
-            self._salts.destroy(operation.agent)
-            return {"salt": "destroyed"}
+            if forgotten:
+                return self._destroyed(operation, outcome)
+            if failed:
+                raise failed[0]
+            return self._digests(operation, outcome)
 
         forgotten = operation.kind in ("forget", "redact") and outcome.status == "ok"
         return JournalEntry("operation", operation.time, facts, more)
+
+    def _asked(self, operation: Operation, failed: list[AgentMemoryError] | None = None) -> dict[str, object]:
+        """The request; with ``failed`` an error of the salt is added to it, and the record has no names."""
+        asked = _asked(operation)
+        if not self._has_digests:
+            return asked
+        try:
+            return with_digests(asked, self._salts.names(operation.agent, operation.time))
+        except AgentMemoryError as error:
+            if failed is None:
+                raise
+            failed.append(error)
+            return with_digests(asked, None)
+
+    def _destroyed(self, operation: Operation, outcome: Outcome) -> dict[str, object]:
+        """Destroy the salt of an agent; the digest under its next salt is a fact, if the agent keeps other files."""
+        agent, ended = operation.agent, operation.time + outcome.duration
+        commitment = successor = None
+        with suppress(AgentMemoryError):
+            commitment = self._salts.known_commitment(agent) or None
+        self._salts.destroy(agent, ended)
+        if self._has_digests and (operation.kind == "redact" or operation.path):
+            with suppress(AgentMemoryError):
+                names = self._salts.names(agent, math.inf)
+                successor = names and names.digest
+        return {"salt": "destroyed", "commitment": commitment, "successor": successor}
 
     def _digests(self, operation: Operation, outcome: Outcome) -> dict[str, object]:
         found = {"digest": outcome.sha256, "before_digest": outcome.before_sha256}
@@ -286,6 +339,7 @@ def from_configuration(
     checkpoints: str | Receiver | None = None,
     checkpoint_every: int = 1000,
     storage_options: Mapping[str, object] | None = None,
+    paths: PathsOption = "names",
 ) -> AuditPlugin:
     """Make the plugin from a configuration: ``key_file`` is a file whose bytes are the key.
 
@@ -305,6 +359,7 @@ def from_configuration(
         checkpoints=checkpoints,
         checkpoint_every=checkpoint_every,
         storage_options=storage_options,
+        paths=paths,
     )
 
 
@@ -327,14 +382,13 @@ register_after_fork(_open, _flush_at_the_end)  # a child forked by multiprocessi
 _flush_at_the_end(None)  # the same for a child that imports this module itself
 
 
-def _is_made_below(record: Record, agent: str | None, path: str) -> bool:
-    """Whether a record tells of a change of an agent's files at or below a path."""
+def _is_made_below(record: Record, directories: Collection[str]) -> bool:
+    """Whether a record tells of a change of files at or below one of the spellings of a path."""
     names = [record[end] for end in ("path", "target") if end in record]
     return (
-        record.get("agent") == agent
-        and record.get("outcome") == "ok"
+        record.get("outcome") == "ok"
         and record.get("operation") not in READING
-        and any(is_at_or_below(name, path) for name in names)
+        and any(is_at_or_below(name, directory) for name in names for directory in directories)
     )
 
 

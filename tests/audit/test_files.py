@@ -20,7 +20,8 @@ from agent_memory.audit import states as states_module
 from agent_memory.audit.anew import Renewal
 from agent_memory.audit.bases import BaseFacts, CutPart, create, new_base, now
 from agent_memory.audit.files import FileFinding, FileVerifier, Progress
-from agent_memory.audit.states import LoggedAppend, LoggedFile, Ran, Whole
+from agent_memory.audit.logged import LoggedAppend, LoggedFile, Ran, Whole
+from agent_memory.audit.names import PathsOption
 from agent_memory.audit.verify import Proofs, examine
 from agent_memory.core.blocking import BlockingStore
 from agent_memory.key import Key
@@ -35,14 +36,15 @@ from tests.support.servers import S3Server
 class Held:
     """A store with an audit log in it."""
 
-    def __init__(self, url: str, options: dict[str, object], directory: Path) -> None:
+    def __init__(self, url: str, options: dict[str, object], directory: Path, paths: PathsOption = "names") -> None:
         self.url, self.options = url, options
+        self.paths: PathsOption = paths
         self.trial = Trial(url, directory, options)
 
     @contextmanager
     def service(self, *plugins: object, **options: Any) -> Iterator[AgentMemoryService]:
         with (
-            AuditPlugin(self.url, required=True, storage_options=self.options or None) as audit,
+            AuditPlugin(self.url, required=True, storage_options=self.options or None, paths=self.paths) as audit,
             AgentMemoryService(
                 self.url, plugins=[audit, *plugins], actor="ops", storage_options=self.options or None, **options
             ) as service,
@@ -79,10 +81,11 @@ def quick(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.setattr(files_module, "SKEW_SECONDS", -1.0)
 
 
-@pytest.fixture(params=["disk", "s3"])
+@pytest.fixture(params=["disk", "digest", "s3"])
 def held(request: pytest.FixtureRequest, tmp_path: Path, ministack: S3Server) -> Held:
-    if request.param == "disk":
-        return Held(f"file://{tmp_path}/root", {}, tmp_path)
+    if request.param != "s3":
+        paths: PathsOption = "digest" if request.param == "digest" else "names"
+        return Held(f"file://{tmp_path}/root", {}, tmp_path, paths)
     return Held(ministack.new_url(), ministack.options, tmp_path)
 
 
@@ -110,6 +113,7 @@ def test_files_are_as_the_last_records_tell_after_each_kind_of_operation(held: H
     assert held.told() == []
 
 
+@pytest.mark.parametrize("held", ["disk", "s3"], indirect=True)  # with digests see test_names.py
 def test_each_change_behind_the_back_of_the_log_is_named(held: Held) -> None:
     with held.service() as service:
         for path in ("changed.md", "grown.md", "removed.md", "cut.md", "untouched.md"):
@@ -150,6 +154,7 @@ def test_an_older_state_of_a_file_is_a_change(held: Held) -> None:
     assert held.told() == [("changed", "bob", "a.md"), ("changed", "bob", "b.jsonl")]
 
 
+@pytest.mark.parametrize("held", ["disk", "s3"], indirect=True)  # with digests see test_names.py
 def test_a_forgotten_salt_leaves_bytes_without_proof(held: Held) -> None:
     with held.service() as service:
         bob = service.agent("bob")
@@ -193,17 +198,31 @@ def test_an_operation_without_a_known_outcome_leaves_a_doubt_until_the_file_is_w
     assert held.told() == []
 
 
+@pytest.mark.parametrize("paths", ["names", "digest", "both"])
 @pytest.mark.parametrize("seed", range(20 if sizes.is_long else 4))
-def test_random_operations_leave_no_finding_and_then_each_changed_byte_is_named(tmp_path: Path, seed: int) -> None:
+def test_random_operations_leave_no_finding_and_then_each_changed_byte_is_named(
+    tmp_path: Path, seed: int, paths: str
+) -> None:
     held, chance = Held(f"file://{tmp_path}/root", {}, tmp_path), random.Random(seed)
-    with held.service() as first, held.service() as second:
-        for _ in range(200):
-            memory = chance.choice([first, second]).agent(chance.choice(["bob", "eve"]))
-            try:
-                _operate(memory, chance)
-            except AgentMemoryError:
-                continue
+    held.paths = "digest" if paths == "digest" else "names"
+    with held.service() as first:
+        held.paths = "names" if paths == "names" else "digest"
+        with held.service() as second:
+            _operate_on([first, second], chance)
     assert held.told() == []
+    _change_each(held, chance)
+
+
+def _operate_on(services: list[AgentMemoryService], chance: random.Random) -> None:
+    for _ in range(200):
+        memory = chance.choice(services).agent(chance.choice(["bob", "eve"]))
+        try:
+            _operate(memory, chance)
+        except AgentMemoryError:
+            continue
+
+
+def _change_each(held: Held, chance: random.Random) -> None:
     with AgentMemoryService(held.url) as service:
         files = [(agent, str(each)) for agent in service.agent_ids() for each in service.agent(agent).list()]
         sizes_of = {each: len(service.agent(each[0]).read_bytes(each[1])) for each in files}

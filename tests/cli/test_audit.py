@@ -331,3 +331,72 @@ def test_files_are_compared_with_the_log(run: Run, tmp_path: Path) -> None:
     result = run("--url", "store", "audit", "verify", "--files", "--after", "bob/a.md")
     assert (result.exit_code, result.stdout.splitlines()[-1]) == (0, "0 files compared: all as the records tell")
     assert run("--url", "store", "audit", "verify", "--after", "bob/a.md").exit_code == 2
+
+
+@pytest.fixture
+def digested(tmp_path: Path) -> Path:
+    """The log of the store ``store``, whose records name agents and paths by digests."""
+    url = (tmp_path / "store").as_uri()
+    with AuditPlugin(url, paths="digest") as audit, AgentMemoryService(url, plugins=[audit], actor="ops") as service:
+        bob = service.agent("bob")
+        bob.write("notes/a.md", "one")
+        bob.rename("notes/a.md", "notes/b.md")
+        bob.rename("notes", "old")
+        service.write_memory_file("eve", "notes/a.md", "eve's")
+    return tmp_path / "store"
+
+
+@pytest.mark.usefixtures("digested")
+def test_show_and_blame_find_digested_names_of_an_agent(run: Run) -> None:
+    show = ("--json", "--url", "store", "audit", "show")
+    everything = run(*show).stdout
+    assert "bob" not in everything
+    assert "notes" not in everything
+    assert shown(run(*show, "--agent", "bob")) == [("bob", "write"), ("bob", "rename"), ("bob", "rename")]
+    below = json.loads(run(*show, "--agent", "bob", "--path", "notes").stdout)["records"]
+    assert [each["path"].startswith("notes") for each in below] == [True, True, True]
+    assert shown(run(*show, "--agent", "bob", "--path", "notes/b.md")) == [("bob", "rename")]
+    assert run(*show, "--agent", "bob", "--path", "eve").exit_code == 3
+    assert run(*show, "--path", "notes").exit_code == 3
+    Path("content").write_text("one")
+    assert shown(run(*show, "--agent", "bob", "--content", "content")) == [("bob", "write")]
+    assert shown(run(*show, "--agent", "nobody")) == []
+    blamed = run("--json", "--url", "store", "audit", "blame", "--agent", "bob", "old/b.md")
+    [moved] = json.loads(blamed.stdout)["records"]
+    assert (moved["agent"], moved["target"]) == ("bob", "old")
+    assert "  write  notes/a.md  ok" in run("--url", "store", "audit", "blame", "--agent", "eve", "notes/a.md").stdout
+
+
+def test_verify_holds_files_against_digested_names(run: Run, digested: Path) -> None:
+    verify = ("--url", "store", "audit", "verify", "--files")
+    result = run(*verify)
+    assert (result.exit_code, result.stdout.splitlines()[-1]) == (0, "2 files compared: all as the records tell")
+    (digested / "agent_memory/bob/old/b.md").write_text("ONE")
+    (digested / "agent_memory/eve/notes/a.md").unlink()
+    result = run(*verify)
+    assert result.exit_code == 1
+    assert "bob/old/b.md: changed: " in result.stdout
+    assert "\neve/~" in result.stdout
+
+
+@pytest.mark.parametrize("path", [(), ("old",)])
+def test_forget_names_nothing_in_a_log_of_digests(run: Run, digested: Path, path: tuple[str, ...]) -> None:
+    result = run("--url", "store", "forget", "--agent", "bob", *path, "--yes")
+    assert (result.exit_code, result.stdout.startswith("forgot 1 file of bob, and the salt")) == (0, True)
+    for file in (digested / ".agent-memory").rglob("*"):
+        assert b"old" not in (file.read_bytes() if file.is_file() else b"")
+        assert path or b"bob" not in bytes(file) + (file.read_bytes() if file.is_file() else b"")
+    assert run("--url", "store", "audit", "verify", "--files").exit_code == 0
+    again = run("--url", "store", "forget", "--agent", "bob", *(path or ("old",)), "--yes")
+    assert again.exit_code == 3
+
+
+def test_the_configuration_turns_digests_on(run: Run) -> None:
+    Path("digest.toml").write_text('[plugins.audit]\ntarget = "c.jsonl"\npaths = "digest"\n')
+    run("--config", "digest.toml", "write", "phone.md", given="x")
+    assert '"agent":"~' in Path("c.jsonl").read_text()
+    assert "phone" not in Path("c.jsonl").read_text()
+    Path("digest.toml").write_text('[plugins.audit]\ntarget = "c.jsonl"\npaths = "hash"\n')
+    result = run("--config", "digest.toml", "write", "phone.md", given="x")
+    assert result.exit_code == 2
+    assert "[plugins.audit]: paths must be one of 'names', 'digest', not 'hash'" in result.stderr

@@ -39,10 +39,9 @@ def records(path: Path) -> list[dict[str, Any]]:
 
 def digest(log: Path, text: str) -> str:
     """The digest that a log records for a text of bob."""
-    digest_of = Salts(log_at(log)).known_digests("bob")
-    found = digest_of and digest_of(hashlib.sha256(text.encode()).hexdigest())
-    assert found is not None
-    return found
+    names = Salts(log_at(log)).known_names("bob")
+    assert names is not None
+    return names.content(hashlib.sha256(text.encode()).hexdigest())
 
 
 @pytest.fixture

@@ -98,11 +98,11 @@ class RecordedAppends(NamedTuple):
 
     Attributes:
         of_version: those to each version, by its id.
-        unversioned: the others, by path: the store kept no versions then.
+        unversioned: the others, of a path: the store kept no versions then.
     """
 
     of_version: Mapping[str, Sequence[RecordedAppend]]
-    unversioned: Mapping[str, Sequence[RecordedAppend]]
+    unversioned: Callable[[str], Sequence[RecordedAppend]]
 
 
 @dataclass(frozen=True, slots=True)

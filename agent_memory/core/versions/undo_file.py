@@ -160,7 +160,7 @@ class FileUndo:
             return _NO_LOG if appends is None else _NOT_IN_LOG
         if appends is None or self._timeline.is_whole:
             return None
-        unversioned = appends.unversioned.get(self._timeline.path, ())
+        unversioned = appends.unversioned(self._timeline.path)
         return _NOT_IN_LOG if any(each.by in self._selection for each in unversioned) else None
 
     def _may_have_changed(self, state: FileState) -> bool:
