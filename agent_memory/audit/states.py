@@ -269,8 +269,8 @@ class LoggedFiles:
 
     def _doubt_all(self, successor: str | None) -> None:
         """Doubt all files of the agent that goes on after a forget."""
-        while successor in self._forgotten:
-            successor = self._forgotten[successor]
+        for _ in range(len(self._forgotten)):  # not `while`: a forged log may have a circle
+            successor = self._forgotten.get(successor, successor) if successor else None
         if successor is not None:
             agent = self._resolved(successor)
             self._doubted.add(agent)

@@ -19,7 +19,8 @@ from agent_memory import (
 from agent_memory.audit import log_at, records, verify
 from agent_memory.audit.location import LogLocation
 from agent_memory.audit.names import UNNAMED, AgentNames, Spellings, is_digest
-from agent_memory.audit.records import recorded_appends
+from agent_memory.audit.record import START, encode
+from agent_memory.audit.records import has_digests, recorded_appends
 from agent_memory.audit.salts import Salts
 from agent_memory.audit.states import LoggedFiles
 from agent_memory.errors import WriteError
@@ -378,6 +379,18 @@ def test_the_verification_of_files_follows_a_forget_while_it_runs(disk: Held) ->
     assert states.agents() == []
 
 
+def test_forged_successors_in_a_circle_end_no_reader(tmp_path: Path) -> None:
+    lines, prev = [], START
+    for number, (agent, successor) in enumerate([("~1", "~2"), ("~2", "~1"), ("~1", "~1"), ("~2", "~2")], 1):
+        facts = {"agent": agent, "operation": "forget", "path": "~3", "outcome": "ok", "salt": "destroyed"}
+        line, prev = encode("0" * 16, number, prev, "operation", 0.0, {**facts, "successor": successor})
+        lines.append(line)
+    (tmp_path / "audit.jsonl").write_bytes(b"".join(lines))
+    states = LoggedFiles(log_at(tmp_path / "audit.jsonl"))
+    states.update()
+    assert states.paths("~1") == states.paths("~2") == {}
+
+
 # A log in which the option was turned on later.
 
 
@@ -464,6 +477,25 @@ def test_a_base_has_digests_and_vouches_for_older_files(held: Held, path: str) -
     assert held.trial.verdict().is_intact
     held.change("zoe", "log.md", lambda data: data.replace(b"1", b"3"))
     assert ("changed", "zoe", "log.md") in held.told()
+
+
+def test_a_log_tells_whether_its_newest_names_are_digests(held: Held) -> None:
+    def answer() -> bool:
+        location = held.location()
+        with closing(location.store):
+            return has_digests(location)
+
+    found = [answer()]
+    with held.service() as service:
+        service.write_memory_file("bob", "a.md", "x")
+    found.append(answer())
+    held.trial.heads.unlink(missing_ok=True)
+    held.trial.renewal().close()
+    found.append(answer())
+    held.paths = "names"
+    with held.service() as service:
+        service.write_memory_file("bob", "a.md", "x")
+    assert [*found, answer()] == [False, True, True, False]
 
 
 # Other readers.
