@@ -300,6 +300,6 @@ def _say(settings: Settings, base: Base | None) -> None:
     what = f"{counted(removed, 'part')} removed" if facts.kind != "restarted" else "the parts before stay as they are"
     document = {
         "base": base.number, "kind": facts.kind, "records": facts.records, "removed": removed,
-        "findings": len(facts.known), "time": facts.time,
+        "findings": len(facts.known),
     }  # fmt: skip
     settings.show(document, f"{facts.kind}: the log begins anew after {counted(facts.records, 'record')}; {what}")

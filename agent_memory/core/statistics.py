@@ -7,6 +7,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
+from agent_memory.backend.helpers import Uncopied
 from agent_memory.core.flows import Effect
 from agent_memory.hookspecs import WRITING, OperationKind, Outcome
 from agent_memory.runtime.fork import renewed_in_child
@@ -56,7 +57,7 @@ Ended: TypeAlias = tuple[OperationKind, Status, int, int, float, float]
 """One operation that ended: the values of `OperationStatistics` without the count, in its order."""
 
 
-class Tally:
+class Tally(Uncopied):
     """Counts operations, in any thread and in signal handlers, also if a signal handler raises.
 
     Attributes:
@@ -73,7 +74,7 @@ class Tally:
         self.pending: deque[Ended | None] = deque()
         self._lock = threading.RLock()
         self._is_folding = False
-        self._rows: dict[tuple[OperationKind, Status], _Row] = {}
+        self._rows: dict[tuple[OperationKind, Status], _Count] = {}
         self._refused_names = 0
 
     def fold(self) -> None:
@@ -96,7 +97,7 @@ class Tally:
         kind, status, written, conflicts, seconds, storage_seconds = ended
         key = kind, status
         if key not in self._rows:
-            self._rows[key] = _Row()
+            self._rows[key] = _Count()
         row = self._rows[key]
         del self.pending[0]  # from here on there is no call, after which a signal handler could raise
         row.count += 1
@@ -117,7 +118,7 @@ class Tally:
             return Statistics(tuple(found), self._refused_names)
 
 
-class _Row:
+class _Count:
     """The numbers of one kind and status."""
 
     __slots__ = ("bytes_written", "conflicts", "count", "seconds", "storage_seconds")

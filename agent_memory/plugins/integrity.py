@@ -10,6 +10,7 @@ from typing import Final, cast
 
 from agent_memory.audit import LogLocation, log_at
 from agent_memory.audit.files import FileFinding, FileVerifier
+from agent_memory.backend.helpers import Uncopied
 from agent_memory.errors import OperationDenied
 from agent_memory.hookspecs import Operation, Plugin, hookimpl
 from agent_memory.key.patterns import matches, require_possible, segments
@@ -21,7 +22,7 @@ _PAUSE: Final = 0.1
 _READS: Final = ("read", "edit")
 
 
-class IntegrityPlugin(Plugin):
+class IntegrityPlugin(Plugin, Uncopied):
     """Refuses reads and edits of chosen files whose bytes are not those that the audit log tells.
 
     A file without a record, a changed one and an older state are refused. A read of a part of a file is compared as far

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager
 from importlib.metadata import version
 from typing import Final, Literal, TypeAlias, get_args
 
+from agent_memory.backend.helpers import Uncopied
 from agent_memory.core.statistics import bytes_written, conflicts_of
 from agent_memory.errors import DISTRIBUTION, BackendNotAvailableError, install_hint
 from agent_memory.hookspecs import Operation, OperationKind, Outcome, Plugin, hookimpl
@@ -60,7 +61,7 @@ _BYTES: Final = tuple(4**power for power in range(3, 14))
 _Attributes: TypeAlias = dict[str, str | int]
 
 
-class OpenTelemetryPlugin(Plugin):
+class OpenTelemetryPlugin(Plugin, Uncopied):
     """Makes a span and metrics for each operation.
 
     The span is current while the storage works, so the spans of its client are below it. It ends there too, and gets

@@ -19,7 +19,10 @@ from tests.cli.test_auditing import CHANGING
 from tests.cli.test_mistyped import contents
 
 Run = Callable[..., Result]
-OF_THE_HOST = {"conversation allow", "demo", "doctor", "expire", "export", "mcp", "new", "prove", "transfer"}
+OF_THE_HOST = {
+    "audit close", "audit merge", "audit prune", "audit restart", "conversation allow",
+    "demo", "doctor", "expire", "export", "mcp", "new", "prove", "transfer",
+}  # fmt: skip
 """Commands that make or change something elsewhere than in the files of one agent."""
 OTHERS = {"get", "cat", "less", "list", "show", "view", "head", "find", "grep", "stat", "dir", "print", "open", "log"}
 """Reading commands of other programs."""
