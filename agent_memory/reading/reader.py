@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from agent_memory.backend import Backend, ETag, Snapshot
 from agent_memory.backend._deadline import renewed_deadline
@@ -14,6 +14,8 @@ from agent_memory.runtime.run import Run
 CheckRead: TypeAlias = Callable[[bytes, int, int], Awaitable[None]]
 """Checks bytes that were read: gets the bytes, where they begin, and the size of the file; raises to refuse them."""
 _MARK = 1024
+_MOST_TURNS: Final = 5
+_PAUSE_SECONDS: Final = 0.01
 _MOST_BEGINNINGS = 100
 
 
@@ -105,10 +107,15 @@ class Reader:
         raise self._rewritten()
 
     async def _read_on(self, last: Snapshot, start: int, end: int | None) -> Snapshot:
-        try:
-            return await self._run.call(self._store.read, self._key, start, end, when=last.etag)
-        except ConflictError:
-            snapshot = await self._run.call(self._store.read, self._key, start, end)
+        for turn in range(_MOST_TURNS):
+            if turn:
+                await self._run.sleep(_PAUSE_SECONDS)  # an append in progress has changed the times, not yet the size
+            try:
+                return await self._run.call(self._store.read, self._key, start, end, when=last.etag)
+            except ConflictError:
+                snapshot = await self._run.call(self._store.read, self._key, start, end)
+            if snapshot.size != last.size:
+                break
         if snapshot.size <= last.size:
             raise self._rewritten()
         for at, mark in self._marks:

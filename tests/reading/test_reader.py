@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -139,6 +141,30 @@ def test_appends_between_all_reads_do_not_change_the_result(memory: AgentMemory,
 
     assert memory.scan("a", work) == DATA
     assert memory.read_bytes("a") == DATA + b"more" * 4
+
+
+def test_appends_in_progress_do_not_look_like_a_rewrite(tmp_path: Path) -> None:
+    barrier, ended = threading.Barrier(2), threading.Event()
+
+    async def work(reader: Reader) -> bytes:
+        return b"".join([await reader.read(at, at + 1000) for at in range(0, len(DATA), 1000)])
+
+    def append() -> None:
+        with AgentMemory.open(tmp_path) as other:
+            barrier.wait()
+            while not ended.is_set():
+                other.append("a", DATA * 2)
+
+    with AgentMemory.open(tmp_path) as memory:
+        memory.write("a", DATA)
+        thread = threading.Thread(target=append)
+        thread.start()
+        try:
+            barrier.wait()
+            assert {memory.scan("a", work) == DATA for _ in range(200)} == {True}
+        finally:
+            ended.set()
+            thread.join()
 
 
 def test_a_rewrite_between_two_reads_is_a_conflict(memory: AgentMemory, other: AgentMemory) -> None:
