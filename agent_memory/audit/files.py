@@ -133,7 +133,7 @@ class FileVerifier:
                 found += [judged] if judged else []
                 progress.files, progress.size = progress.files + 1, progress.size + entry.size
                 progress.agent, progress.path = agent, entry.path
-        missing = (self._judged(agent, path, None) for path in wanted.values() if path > after)
+        missing = (self._judged(agent, path, None) for path in wanted.values() if is_digest(path) or path > after)
         found += filter(None, missing)
         yield from sorted(found, key=lambda each: each.path)
 
@@ -178,12 +178,14 @@ class FileVerifier:
         self, agent: str, path: str, state: LoggedFile, reader: Reader, busy: float | None = None
     ) -> FileFinding | None:
         """Compare a content with a state; None if it is as the records tell."""
-        if state.doubt:
+        if state.doubt and not state.wholes:
             return FileFinding("unvouched", agent, path, state.doubt)
         wholes = [_content(each) for each in state.wholes] or [_NOTHING]
         judged = [self._follow(agent, whole, state, reader, busy) for whole in reversed(wholes)]
         if "" in judged:
             return None
+        if state.doubt:
+            return FileFinding("unvouched", agent, path, state.doubt)
         if unvouched := [each for each in judged if each.startswith("bytes")]:
             return FileFinding("unvouched", agent, path, unvouched[0])
         return FileFinding("changed", agent, path, judged[0])
@@ -212,8 +214,12 @@ class FileVerifier:
 
     def _appended(self, agent: str, append: LoggedAppend, reader: Reader, at: int) -> bool | None:
         """Whether the bytes after ``at`` are those of an append, perhaps after a separator; None: unknown."""
-        results = {self._proves(agent, append, _sha256(reader, start, append.size)) for start in (at, at + 1)}
-        return True if True in results else None if None in results else False
+        results: list[bool | None] = []
+        for start in (at, at + 1):
+            results.append(self._proves(agent, append, _sha256(reader, start, append.size)))
+            if results[-1]:
+                return True
+        return None if None in results else False
 
     def _proves(self, agent: str, recorded: Whole | LoggedAppend, sha256: str | None) -> bool | None:
         """Whether a digest is of a content; None if the content is unknown, or the salt is not the present one."""

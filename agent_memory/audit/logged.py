@@ -7,18 +7,30 @@ from typing import Any, Final, NamedTuple
 
 SKEW_SECONDS: Final = 2.0
 """The difference between the clocks of writers that is allowed for, in seconds."""
+MOVED: Final = "it changed while it was moved"
+"""The doubt about the content of a file that certainly exists."""
 _IN_ONE_PIECE: Final = 100
 
 
 class Ran(NamedTuple):
-    """When an operation ran, in POSIX seconds, and the writer of its record."""
+    """When an operation ran, in POSIX seconds, and the writer of its record.
+
+    ``origin`` is of the operation itself, if a move of the file then took its place in the order.
+    """
 
     start: float
     end: float
     writer: str
+    origin: tuple[float, float, str] | None = None
+
+    def moved(self, move: Ran) -> Ran:
+        """The place in the order after a move of the file."""
+        return move._replace(origin=self.origin or self[:3])
 
     def may_follow(self, other: Ran) -> bool:
         """Whether this operation may have happened after another one whose record is in front of it in the order."""
+        if self.origin and other.origin and self[:3] == other[:3]:
+            return Ran(*self.origin).may_follow(Ran(*other.origin))
         return self.end + (0.0 if self.writer == other.writer else SKEW_SECONDS) > other.start
 
 
@@ -53,20 +65,42 @@ class LoggedFile:
         doubt: why the records do not tell the content; "" if they do.
     """
 
-    __slots__ = ("appends", "doubt", "wholes")
+    __slots__ = ("_doubted", "appends", "doubt", "wholes")
 
     def __init__(self) -> None:
         self.wholes: list[Whole] = []
         self.appends: list[LoggedAppend] = []
         self.doubt = ""
+        self._doubted: Ran | None = None
 
     def set(self, whole: Whole) -> None:
         """Take a whole content; earlier ones stay only if they may have been written later."""
-        if self._is_replaced(whole.when):
-            return
-        self.wholes = [each for each in self.wholes if each.when.may_follow(whole.when)] + [whole]
-        self.appends = [each for each in self.appends if each.when.may_follow(whole.when)]
-        self.doubt = ""
+        if self._begin_with(whole.when):
+            self.wholes.append(whole)
+
+    def take(self, other: LoggedFile, when: Ran, *, existed: bool) -> None:
+        """Take what another file had, as `set` takes one content; ``existed``: there was certainly such a file."""
+        moved = other._copied(when, existed=existed)
+        if self._begin_with(when) if existed else not self._is_replaced(when):
+            self.wholes += moved.wholes
+            self.appends += moved.appends
+            if moved.doubt:
+                self.doubt, self._doubted = moved.doubt, when
+
+    def question(self, why: str, when: Ran) -> None:
+        """Take an operation of which the records do not tell what it did, unless a whole content was written later."""
+        if not self._is_replaced(when):
+            self.doubt, self._doubted = why, when
+
+    def _begin_with(self, when: Ran) -> bool:
+        """Drop what was certainly before an operation; False if a whole content was certainly written after it."""
+        if self._is_replaced(when):
+            return False
+        self.wholes = [each for each in self.wholes if each.when.may_follow(when)]
+        self.appends = [each for each in self.appends if each.when.may_follow(when)]
+        if self._doubted is None or not self._doubted.may_follow(when):
+            self.doubt, self._doubted = "", None
+        return True
 
     def append(self, append: LoggedAppend) -> None:
         """Take an append, unless a whole content was certainly written later."""
@@ -77,12 +111,14 @@ class LoggedFile:
         """Whether a whole content was certainly written after an operation: its record came late."""
         return any(not when.may_follow(each.when) for each in self.wholes)
 
-    def copied(self, when: Ran) -> LoggedFile:
+    def _copied(self, when: Ran, *, existed: bool) -> LoggedFile:
         """The state of a copy, or of the file under a new name."""
         state = LoggedFile()
-        state.wholes = [each._replace(when=when) for each in self.wholes]
-        state.appends = [each._replace(when=when) for each in self.appends]
-        state.doubt = self.doubt or ("it changed while it was moved" if self.latest > when.start else "")
+        state.wholes = [
+            each._replace(when=each.when.moved(when)) for each in self.wholes if each.size is not None or not existed
+        ]
+        state.appends = [each._replace(when=each.when.moved(when)) for each in self.appends]
+        state.doubt = self.doubt or (MOVED if self.latest > when.start else "")
         return state
 
     @property
@@ -101,9 +137,8 @@ class LoggedFile:
     @property
     def exists(self) -> bool:
         """Whether the file must exist."""
-        return (
-            not self.doubt and bool(self.appends or self.wholes) and all(each.size is not None for each in self.wholes)
-        )
+        is_known = self.doubt in ("", MOVED) and bool(self.appends or self.wholes)
+        return is_known and all(each.size is not None for each in self.wholes)
 
     @property
     def may_exist(self) -> bool:

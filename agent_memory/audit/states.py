@@ -22,15 +22,18 @@ from agent_memory.audit.names import UNNAMED, AgentNames, is_digest
 from agent_memory.audit.records import lines_of_part, parsed
 from agent_memory.audit.salts import Salts
 from agent_memory.audit.verify import after, is_there
+from agent_memory.errors import AgentMemoryFileNotFoundError, ConflictError
 from agent_memory.hookspecs import READING
 from agent_memory.key import is_at_or_below
 from agent_memory.reading.reader import Reader
 
 _LATE_SECONDS: Final = 60.0
 """A record is written at most this long after records of later operations, in seconds."""
+_ATTEMPTS: Final = 10
 _STEP_SECONDS: Final = 10.0
 """A clock that goes back by more seconds in a chain was set back."""
 _WHOLE: Final = frozenset({"write", "create", "edit", "restore"})
+_REMOVES: Final = frozenset({"delete", "delete_tree", "forget", "rename"})
 FORGOTTEN: Final = "the salt of the digests in its records was destroyed"
 """The doubt about the files of an agent that goes on after a forget of some of them."""
 _EVENTS: Final = (b'"event":"operation"', b'"event":"intent"')
@@ -41,6 +44,13 @@ class _Start(NamedTuple):
 
     facts: BaseFacts | None
     skipped: Mapping[str, CutPart]
+
+
+class _Removal(NamedTuple):
+    """An operation that removed what was at or below a path, perhaps also files whose records follow."""
+
+    path: str
+    when: Ran
 
 
 class LoggedFiles:
@@ -56,6 +66,7 @@ class LoggedFiles:
         self.lost = 0
         self._location = location
         self._files: defaultdict[str, dict[str, LoggedFile]] = defaultdict(dict)
+        self._removals: defaultdict[str, list[_Removal]] = defaultdict(list)
         self._salts: dict[tuple[str, str], str] = {}
         self._sole: dict[str | None, str] = {}
         self._clocks: dict[str, tuple[float, float]] = {}  # of a writer: its latest time, and by how much it went back
@@ -74,12 +85,25 @@ class LoggedFiles:
         """Read the records that were written since the last call; with ``limits`` only so many bytes of these parts.
 
         Raises:
-            ConflictError: the log was pruned or merged while it was read.
+            ConflictError: the log was pruned or merged while it was read; without ``limits``, again and again.
         """
+        for turn in range(1 if limits is not None else _ATTEMPTS):
+            try:
+                self._update(limits)
+            except (AgentMemoryFileNotFoundError, ConflictError):
+                self._begin(_Start(None, {}))
+                if limits is not None or turn + 1 == _ATTEMPTS:
+                    raise
+            else:
+                return
+
+    def _update(self, limits: Mapping[str, int] | None) -> None:
         bases = bases_of(self._location, checked=False)
         parts = [
             each for each in self._location.readers() if limits is None or self._location.name_of(each[0]) in limits
         ]
+        if limits is not None and len(parts) != len(limits):
+            raise ConflictError("another call changed the audit log at the same time; look at it again")
         self._by_digest = None
         readers = {self._location.name_of(part): reader for part, reader in parts}
         begun = _begun(bases, readers)
@@ -110,7 +134,8 @@ class LoggedFiles:
         """Begin with the oldest record, because the log was begun anew or merged since the last call."""
         self._start = begun
         names = (self._agents, self._digested, self._plain, self._forgotten, self._doubted)
-        for known in (self._files, self._salts, self._sole, self._clocks, self._read, self._begun, *names):
+        facts_of_files = (self._files, self._removals, self._begun, self._read, self._clocks, self._waiting)
+        for known in (*facts_of_files, self._salts, self._sole, *names):
             known.clear()
         self.lost = 0
         if facts := begun.facts:
@@ -279,8 +304,11 @@ class LoggedFiles:
 
     def _apply(self, record: dict[str, Any], agent: str) -> None:
         kind, path, size = record["operation"], self._noted(agent, record.get("path", "")), record.get("size")
-        when = Ran(record["ended"] - _duration(record), record["ended"], record["writer"])
+        when = _ran(record)
         files, salt = self._files[agent], self._salt_of(record, agent)
+        if kind not in _WHOLE and kind != "append":
+            self._remove_or_move(record, agent, path, when)
+            return
         if kind in _WHOLE:
             gone = kind == "edit" and size is None
             whole = Whole(when, None if gone else size, record.get("digest"), salt)
@@ -288,11 +316,20 @@ class LoggedFiles:
         elif kind == "append" and size is not None:
             append = LoggedAppend(when, size, record.get("given", 0), record.get("digest"), salt)
             files.setdefault(path, self._new(agent)).append(append)
-        elif kind in ("delete", "delete_tree", "forget"):
+        for removal in self._removals[agent]:
+            if is_at_or_below(path, removal.path) and path in files and removal.when.may_follow(when):
+                files[path].set(Whole(removal.when, None))
+
+    def _remove_or_move(self, record: dict[str, Any], agent: str, path: str, when: Ran) -> None:
+        kind, files = record["operation"], self._files[agent]
+        if kind in _REMOVES:
+            recent = [each for each in self._removals[agent] if each.when.end > when.end - _LATE_SECONDS]
+            self._removals[agent] = [*recent, _Removal(path, when)]
+        if kind in ("rename", "copy"):
+            self._move(agent, path, self._noted(agent, record.get("target", "")), when, removes=kind == "rename")
+        elif kind in _REMOVES:
             for name in _below(files, path):
                 files[name].set(Whole(when, None))
-        elif kind in ("rename", "copy"):
-            self._move(agent, path, self._noted(agent, record.get("target", "")), when, removes=kind == "rename")
 
     def _salt_of(self, record: dict[str, Any], agent: str) -> str | None:
         """The SHA-256 of the salt of a record's digests."""
@@ -312,18 +349,18 @@ class LoggedFiles:
             for name in _below(files, target):
                 files[name].doubt = FORGOTTEN  # a file without records may have got this name
         for name in _below(files, path):
-            if files[name].may_exist:
-                files[target + name[len(path) :]] = files[name].copied(when)
+            if (moved := files[name]).may_exist:
+                new = files.setdefault(target + name[len(path) :], LoggedFile())
+                new.take(moved, when, existed=moved.exists or name == path)
             if removes:
-                files[name] = LoggedFile()
                 files[name].set(Whole(when, None))
 
     def _doubt(self, record: dict[str, Any], agent: str, why: str) -> None:
-        files = self._files[agent]
+        files, when = self._files[agent], _ran(record)
         for path in filter(None, (record.get("path"), record.get("target"))):
             named = self._noted(agent, path)
             for name in {*_below(files, named), named}:
-                files.setdefault(name, LoggedFile()).doubt = why
+                files.setdefault(name, LoggedFile()).question(why, when)
 
 
 def _begun(bases: Sequence[Base], readers: Mapping[str, Reader]) -> _Start:
@@ -339,6 +376,10 @@ def _below(files: Mapping[str, LoggedFile], path: str) -> list[str]:
     if (state := files.get(path)) and state.exists:
         return [path]
     return [name for name in files if is_at_or_below(name, path)]  # a directory, perhaps in the place of a former file
+
+
+def _ran(record: dict[str, Any]) -> Ran:
+    return Ran(record["ended"] - _duration(record), record["ended"], record["writer"])
 
 
 def _duration(record: dict[str, Any]) -> float:

@@ -9,6 +9,7 @@ attacker with write access to the log can invent records of a writer without any
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from typing import Final, NamedTuple
 
 from agent_memory.audit.bases import Base, BaseFacts, CutPart, bases_of
@@ -110,7 +111,7 @@ def _examined(location: LogLocation, proofs: Proofs, bases: Sequence[Base], name
     verifier, begun, skipped = start.verifier, start.bases, start.skipped
     for base in begun:
         verifier.feed(base.name, base.data)
-    read = [_fed(location, verifier, part, reader, skipped.get(location.name_of(part))) for part, reader in parts]
+    read = _fed_parts(location, verifier, parts, skipped)
     if verifier.links:
         for base in begun:
             verifier.follow_links(base.data)
@@ -166,7 +167,10 @@ def _start(location: LogLocation, proofs: Proofs, bases: Sequence[Base], parts: 
 def is_there(readers: Mapping[str, Reader], cut: CutPart, *, whole: bool = False) -> bool:
     """Whether a part still begins with the bytes that a base replaces; with ``whole``, whether it has only these."""
     reader = readers.get(cut.name)
-    return reader is not None and cut.is_beginning_of(reader) and not (whole and reader.size > cut.size)
+    try:
+        return reader is not None and cut.is_beginning_of(reader) and not (whole and reader.size > cut.size)
+    except AgentMemoryFileNotFoundError:
+        return False  # it was removed since the listing
 
 
 def is_vouched(base: Base, proofs: Proofs) -> bool:
@@ -183,6 +187,18 @@ def _report_changed(
         if cut.name not in there:
             kind: FindingKind = "edited" if cut.name in readers else "missing"
             verifier.report(kind, Line(cut.name, 1), "a part before the log was begun anew is not as it was")
+
+
+def _fed_parts(
+    location: LogLocation, verifier: Verifier, parts: Parts, skipped: Mapping[str, CutPart]
+) -> list[ReadPart]:
+    """Feed the parts; one that a base replaces may be removed meanwhile."""
+    read: list[ReadPart] = []
+    for part, reader in parts:
+        replaced = skipped.get(location.name_of(part))
+        with suppress(AgentMemoryFileNotFoundError) if replaced else nullcontext():
+            read.append(_fed(location, verifier, part, reader, replaced))
+    return read
 
 
 def _fed(location: LogLocation, verifier: Verifier, part: Key, reader: Reader, skipped: CutPart | None) -> ReadPart:

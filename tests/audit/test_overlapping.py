@@ -1,0 +1,147 @@
+"""Files held against records of operations that overlap: each result that they may have had is no finding."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_memory.core.blocking import BlockingStore
+from agent_memory.hookspecs import Operation, OperationKind, Outcome
+from agent_memory.key import Key
+from agent_memory.plugins.audit import AuditPlugin
+from agent_memory.registry import open_backend
+from tests.audit.test_files import Held, quick
+
+__all__ = ["quick"]
+_BEGIN = 1_700_000_000.0
+_ids = itertools.count()
+
+
+class Writer:
+    """A process that records operations at given times."""
+
+    def __init__(self, audit: AuditPlugin) -> None:
+        self._audit = audit
+
+    def did(
+        self, kind: OperationKind, path: str, start: float, end: float, text: str | None = None, **facts: Any
+    ) -> None:
+        target, status = facts.pop("target", None), facts.pop("status", "ok")
+        data = (text or "").encode()
+        operation = Operation(f"{next(_ids):016}", _BEGIN + start, kind, "bob", path, target, len(data), "ops")
+        digest = hashlib.sha256(data).hexdigest() if text is not None and status == "ok" else None
+        size = facts.pop("size", len(data)) if text is not None else None
+        self._audit.agent_memory_after_operation(
+            operation, Outcome(status=status, duration=end - start, size=size, sha256=digest)
+        )
+
+
+class Overlapping(Held):
+    """A store whose files are put in their places beside the records."""
+
+    @contextmanager
+    def writers(self) -> Iterator[tuple[Writer, Writer]]:
+        with AuditPlugin(self.url, required=True) as first, AuditPlugin(self.url, required=True) as second:
+            yield Writer(first), Writer(second)
+
+    def has(self, **files: str | None) -> list[tuple[str, str, str]]:
+        """The findings if the tree has these files."""
+        with closing(BlockingStore(open_backend(self.url))) as store:
+            for name, text in files.items():
+                key = Key.agent("bob").join(name)
+                if text is not None:
+                    store.write(key, text.encode())
+                elif self._is_there(store, key):
+                    store.delete(key)
+        return self.told()
+
+    @staticmethod
+    def _is_there(store: BlockingStore, key: Key) -> bool:
+        return key in [entry.key for entry in store.list(Key.agent("bob")).entries]
+
+
+@pytest.fixture
+def held(tmp_path: Path) -> Overlapping:
+    return Overlapping(f"file://{tmp_path}/root", {}, tmp_path)
+
+
+def test_a_write_of_the_new_name_during_a_rename_may_be_the_last_one(held: Overlapping) -> None:
+    with held.writers() as (one, other):
+        one.did("write", "x", -100.0, -99.9, "old")
+        one.did("rename", "x", 10.0, 10.4, target="y")
+        other.did("write", "y", 10.1, 10.3, "new")
+    assert held.has(y="new") == []
+    assert held.has(y="old") == []
+    assert held.has(y="forged") == [("changed", "bob", "y")]
+
+
+def test_a_write_of_the_old_name_during_a_rename_may_be_at_either_name(held: Overlapping) -> None:
+    with held.writers() as (one, other):
+        one.did("write", "x", -100.0, -99.9, "old")
+        one.did("rename", "x", 10.0, 10.4, target="y")
+        other.did("write", "x", 10.1, 10.2, "new")
+    assert held.has(x=None, y="new") == []
+    assert held.has(x="new", y="old") == [("unvouched", "bob", "y")]
+    assert held.has(x="forged", y="new") == [("changed", "bob", "x")]
+    assert held.has(x="new", y=None) == [("missing", "bob", "y")]
+
+
+def test_an_operation_without_a_known_outcome_may_be_the_last_one(held: Overlapping) -> None:
+    with held.writers() as (one, other):
+        one.did("write", "x", 10.0, 10.1, "unknown", status="unknown")
+        other.did("write", "x", 9.9, 10.2, "known")
+    assert held.has(x="known") == []
+    assert held.has(x="unknown") == [("unvouched", "bob", "x")]
+    with held.writers() as (one, _):
+        one.did("write", "x", 20.0, 20.1, "later")
+    assert held.has(x="later") == []
+    assert held.has(x="unknown") == [("changed", "bob", "x")]
+
+
+@pytest.mark.parametrize("kind", ["delete", "delete_tree", "forget"])
+def test_a_removal_may_have_removed_a_file_whose_record_follows(held: Overlapping, kind: OperationKind) -> None:
+    path = "d/x" if kind == "delete" else "d"
+    with held.writers() as (one, other):
+        one.did(kind, path, 10.0, 10.4)
+        other.did("write", "d/x", 10.1, 10.5, "new")
+        other.did("append", "d/log", 10.1, 10.5, "line")
+        other.did("write", "e", 10.1, 10.5, "beside")
+    assert held.has(**{"d/x": "new", "d/log": "line", "e": "beside"}) == []
+    missing = [] if kind != "delete" else [("missing", "bob", "d/log")]
+    assert held.has(**{"d/x": None, "d/log": None}) == missing
+    assert held.has(**{"d/x": "new", "d/log": "line", "e": None}) == [("missing", "bob", "e")]
+
+
+def test_a_file_that_was_written_after_a_removal_is_missed(held: Overlapping) -> None:
+    with held.writers() as (one, _):
+        one.did("delete_tree", "d", 10.0, 10.4)
+        one.did("write", "d/x", 10.5, 10.6, "new")
+    assert held.has(**{"d/x": "new"}) == []
+    assert held.has(**{"d/x": None}) == [("missing", "bob", "d/x")]
+
+
+@pytest.mark.parametrize("moves", [1, 2])
+def test_the_end_of_a_file_that_was_moved_is_missed(held: Overlapping, moves: int) -> None:
+    with held.writers() as (one, _):
+        one.did("write", "0", 10.0, 10.1, "first\n")
+        one.did("append", "0", 10.2, 10.3, "last\n", size=11)
+        for number in range(moves):
+            one.did("rename", str(number), 11.0 + number, 11.1 + number, target=str(number + 1))
+    assert held.has(**{str(moves): "first\nlast\n"}) == []
+    assert held.has(**{str(moves): "first\n"}) == [("changed", "bob", str(moves))]
+
+
+def test_a_file_without_a_name_is_missed_after_any_name(held: Overlapping) -> None:
+    held.paths = "digest"
+    with held.service() as service:
+        for name in ("a", "\u00e9"):
+            service.write_memory_file("bob", name, "x")
+    held.change("bob", "a", lambda _: None)
+    held.change("bob", "\u00e9", lambda _: None)
+    assert [kind for kind, *_ in held.told(after=("bob", "\u00e8"))] == ["missing", "missing"]
