@@ -11,7 +11,7 @@ import hashlib
 import math
 import threading
 import time
-from collections import OrderedDict, defaultdict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property
@@ -178,6 +178,9 @@ class RecordedSalts:
     def __init__(self) -> None:
         self._of: defaultdict[str | None, dict[str, Line]] = defaultdict(dict)
         self._forgotten: set[str] = set()
+        self._destroyed: defaultdict[str, set[str | None]] = defaultdict(set)
+        self._count = Counter[str]()
+        self._raced: set[str | None] = set()
 
     def begin_with(self, facts: Iterable[SaltFact]) -> None:
         """Note the salts that records name which are no longer in the log."""
@@ -189,7 +192,7 @@ class RecordedSalts:
     def facts(self) -> list[SaltFact]:
         """All salts that the records name."""
         return [
-            SaltFact(agent, commitment, commitment in self._forgotten)
+            SaltFact(agent, commitment, commitment in self._forgotten or agent in self._raced)
             for agent, salts in self._of.items()
             for commitment in salts
         ]
@@ -209,6 +212,17 @@ class RecordedSalts:
             self._of[agent].setdefault(commitment, at)
         if facts.get("salt") == "destroyed":
             self._forgotten.update(self._of[agent])
+            if isinstance(commitment, str):
+                self._note_race(commitment, facts.get("successor", agent))
+
+    def _note_race(self, commitment: str, successor: object) -> None:
+        """Two forgets that name one salt ran at once: one of them destroyed a salt of a successor, and names it not."""
+        successors = self._destroyed[commitment]
+        if isinstance(successor, str | None):
+            successors.add(successor)
+            self._count[commitment] += 1
+        if self._count[commitment] > 1:
+            self._raced |= successors
 
     def judged(self, known: Callable[[str | None], str | None]) -> Iterator[Finding]:
         """Salts that differ from the recorded ones; ``known`` returns the SHA-256 of an agent's present salt."""
@@ -216,7 +230,7 @@ class RecordedSalts:
             current = {each: at for each, at in salts.items() if each not in self._forgotten}
             name = "the operations without an agent" if agent is None else f"agent {field(agent)}"
             found = known(agent) if current else None
-            for commitment, at in current.items():
+            for commitment, at in current.items() if agent not in self._raced else ():
                 if found is None:
                     detail = f"the salt of {name} is missing, and no record says that it was destroyed"
                     yield Finding("salt", at, detail)

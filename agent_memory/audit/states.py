@@ -141,7 +141,8 @@ class LoggedFiles:
         if facts := begun.facts:
             several = {salt.agent for salt in facts.salts if salt.is_forgotten}
             self._sole = {salt.agent: salt.commitment for salt in facts.salts if salt.agent not in several}
-            self._forgotten = {agent: None for agent in several if agent is not None and is_digest(agent)}
+            digests = {agent for agent in several if agent is not None and is_digest(agent)}
+            self._forgotten = {agent: None for agent in digests if not self._names_of(agent)}
             self._files = _decoded(facts.files)
             self._doubted = {agent for agent, files in self._files.items() if files.pop("", None)}
         for agent in list(self._files):
@@ -201,12 +202,16 @@ class LoggedFiles:
             return recorded
         if recorded in self._agents:
             return self._agents[recorded]
-        if self._by_digest is None:
-            self._by_digest = Salts(self._location).by_digest
-        if (names := self._by_digest.get(recorded)) is None or names.agent is None:
+        if (names := self._names_of(recorded)) is None or names.agent is None:
             return recorded
         self._name(names.agent, recorded, names)
         return names.agent
+
+    def _names_of(self, digest: str) -> AgentNames | None:
+        """The agent of a digest, if its salt exists."""
+        if self._by_digest is None:
+            self._by_digest = Salts(self._location).by_digest
+        return self._by_digest.get(digest)
 
     def _name(self, agent: str, digest: str, names: AgentNames) -> None:
         """Put the states of an agent under digests."""
@@ -289,8 +294,17 @@ class LoggedFiles:
         is_whole = record.get("operation") == "forget" and not record.get("path")
         going_on = None if is_whole else record.get("successor", None if is_digest(recorded) else recorded)
         for agent in holders if is_digest(recorded) else digests:
+            if going_on is not None and (other := self._forgotten.get(agent)):
+                going_on = self._raced(other, going_on)
             self._drop(agent, going_on)
         self._doubt_all(going_on)
+
+    def _raced(self, other: str, successor: str) -> str:
+        """Of two successors of one digest, by two forgets at once, drop the one whose salt is destroyed."""
+        gone, stays = (successor, other) if self._names_of(other) else (other, successor)
+        if gone != stays:
+            self._drop(gone, stays)
+        return stays
 
     def _doubt_all(self, successor: str | None) -> None:
         """Doubt all files of the agent that goes on after a forget."""

@@ -23,7 +23,7 @@ from typing import Final, TypeAlias
 from agent_memory.audit import LogLocation, Record, log_at, records
 from agent_memory.audit.journal import Journal, JournalEntry, Position
 from agent_memory.audit.log import MAX_BYTES, open_log
-from agent_memory.audit.names import PATHS_OPTIONS, PathsOption, Spellings, with_digests
+from agent_memory.audit.names import PATHS_OPTIONS, AgentNames, PathsOption, Spellings, with_digests
 from agent_memory.audit.salts import Salts
 from agent_memory.backend.helpers import Uncopied
 from agent_memory.errors import AgentMemoryError, AppendError, OperationDenied
@@ -153,12 +153,24 @@ class AuditPlugin(Plugin, Uncopied):
         def facts() -> Mapping[str, object]:
             if not self._has_digests:
                 return asked
-            known = agent if is_agent_id(agent) else None
-            names = self._salts.names(known, began)
-            return {**with_digests({**asked, "agent": known}, names), **({"path": names.text(text)} if names else {})}
+            if reason == "agent-id" or not (agent is None or is_agent_id(agent)):
+                return with_digests({**asked, "agent": None}, None)  # no forget would destroy the salt of a digest
+            try:
+                names = self._salts.names(agent, began)
+            except AgentMemoryError as error:
+                failed.append(error)
+                names = None
+            return {**with_digests(asked, names), **({"path": names.text(text)} if names else {})}
+
+        def more() -> Mapping[str, object]:
+            if failed:
+                raise failed[0]
+            return {}
+
+        failed: list[AgentMemoryError] = []
 
         began, asked = time.time(), {"actor": _short(actor), "agent": agent, "path": text, "rule": reason}
-        self._record(JournalEntry("refused", began, facts))
+        self._record(JournalEntry("refused", began, facts, more))
 
     def has_salt(self, agent: str | None, path: str = "") -> bool:
         """Whether the log has a salt of this agent, which a forget destroys, and changes of files at or below a path.
@@ -249,17 +261,22 @@ class AuditPlugin(Plugin, Uncopied):
             return with_digests(asked, None)
 
     def _destroyed(self, operation: Operation, outcome: Outcome) -> dict[str, object]:
-        """Destroy the salt of an agent; the digest under its next salt is a fact, if the agent keeps other files."""
+        """Destroy the salt of an agent; the digest under its next salt is a fact, if the agent keeps other files.
+
+        A record with digests names the agent as under the destroyed salt, which another process may have made.
+        """
         agent, ended = operation.agent, operation.time + outcome.duration
-        commitment = successor = None
+        before: AgentNames | None = None
+        successor: AgentNames | None = None
         with suppress(AgentMemoryError):
-            commitment = self._salts.known_commitment(agent) or None
+            before = self._salts.known_names(agent)
         self._salts.destroy(agent, ended)
         if self._has_digests and (operation.kind == "redact" or operation.path):
             with suppress(AgentMemoryError):
-                names = self._salts.names(agent, math.inf)
-                successor = names and names.digest
-        return {"salt": "destroyed", "commitment": commitment, "successor": successor}
+                successor = self._salts.names(agent, math.inf)
+        named = {"agent": before.digest} if before and agent is not None and self._has_digests else {}
+        commitment = before and before.commitment
+        return {**named, "salt": "destroyed", "commitment": commitment, "successor": successor and successor.digest}
 
     def _digests(self, operation: Operation, outcome: Outcome) -> dict[str, object]:
         found = {"digest": outcome.sha256, "before_digest": outcome.before_sha256}
