@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import re
 import sys
@@ -26,6 +27,7 @@ from agent_memory.tools.memory_tool import ROOT
 F = TypeVar("F", bound=Callable[..., Any])
 _SECONDS: Final = 5.0
 _MOST: Final = 200
+_MOST_DAYS: Final = 100_000  # no time before the year 1
 _SAFE: Final = re.compile(r"(?!-)[\w@+,./-]+")
 """Names that a shell may insert as they are: agents choose names, and a shell runs the command in ``$(...)``."""
 
@@ -61,6 +63,18 @@ class Moment(click.ParamType):  # type: ignore[type-arg]  # generic only from cl
         except ValueError:
             self.fail(f"{value!r} is no time like 2026-03-01 or 2026-03-01 09:12:07Z", param, ctx)
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+class Days(click.FloatRange):
+    """A number of days that is not 0."""
+
+    def __init__(self) -> None:
+        super().__init__(0, _MOST_DAYS, min_open=True)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if math.isnan(days := super().convert(value, param, ctx)):
+            self.fail(f"{value!r} is no number", param, ctx)
+        return float(days)
 
 
 def complete_agents(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:

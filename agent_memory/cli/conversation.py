@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import click
 
-from agent_memory.cli.arguments import ask, max_results_option, memory_path, require_answer, yes_option
+from agent_memory.cli.arguments import Days, ask, max_results_option, memory_path, require_answer, yes_option
 from agent_memory.cli.files import ContentCommand, content_argument, given_text, show_unchanged
 from agent_memory.cli.output import Exit, counted, moment, note, printable, row, show_json
 from agent_memory.cli.settings import Access, Command, Group, Settings, pass_settings, usage_errors
@@ -22,7 +22,6 @@ from agent_memory.key.quoting import field
 from agent_memory.tools._protected import files_of_conversations, marks_above, take_back_marks
 
 _LAST = 20
-_MOST_DAYS = 100_000
 _INDENT = "\n    "
 
 
@@ -167,7 +166,7 @@ def _document(match: Match) -> dict[str, object]:
 @click.option("--keep-last", type=click.IntRange(1), metavar="N", help="Keep the last N messages.")
 @click.option(
     "--days",
-    type=click.FloatRange(0, _MOST_DAYS, min_open=True),
+    type=Days(),
     metavar="D",
     help="Keep the messages of the last D days.",
 )

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from agent_memory.cli.arguments import ask, memory_path, require_answer, yes_option
+from agent_memory.cli.arguments import Days, ask, memory_path, require_answer, yes_option
 from agent_memory.cli.output import counted, moment, note, printable, row, show_json
 from agent_memory.cli.settings import Access, Command, Settings, pass_settings, usage_errors
 from agent_memory.core.expiring import MOST_EXPIRED
@@ -84,7 +84,7 @@ def show_agents(settings: Settings, service: AgentMemoryService) -> None:
 
 @click.command(cls=Command)
 @click.argument("pattern")
-@click.option("--days", type=click.FloatRange(0, min_open=True), required=True, help="Not changed for so many days.")
+@click.option("--days", type=Days(), required=True, help="Not changed for so many days.")
 @click.option("--keep", multiple=True, metavar="PATTERN", help="Files that stay. Can be given several times.")
 @click.option("--limit", type=click.IntRange(1), default=MOST_EXPIRED, show_default=True, help="At most so many files.")
 @click.option("--dry-run", is_flag=True, help="Delete nothing, and show what would be deleted.")

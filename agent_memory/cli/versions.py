@@ -15,7 +15,7 @@ import click
 from rich.cells import cell_len, set_cell_size
 
 from agent_memory.audit import LogLocation
-from agent_memory.cli.arguments import Moment, ask, memory_path, require_answer, yes_option
+from agent_memory.cli.arguments import Days, Moment, ask, memory_path, require_answer, yes_option
 from agent_memory.cli.files import show_written
 from agent_memory.cli.log_options import location_of, log_option
 from agent_memory.cli.output import Exit, Explained, counted, moment, note, printable, row, show_json
@@ -42,7 +42,7 @@ _MOST_OF_ACTOR = 30
 @click.option("--after", metavar="ID", help="Only versions after this one in the list.")
 @click.option("--containing", metavar="TEXT", help="Only versions whose content contains exactly this text.")
 @click.option("--keep", type=click.IntRange(1), help="With on: at most so many of each file.")
-@click.option("--days", type=click.FloatRange(0, min_open=True), help="With on: none that ended longer ago.")
+@click.option("--days", type=Days(), help="With on: none that ended longer ago.")
 @click.option("--bytes", "most", type=click.IntRange(1), help="With on: at most so many bytes for each agent.")
 @pass_settings
 def versions(

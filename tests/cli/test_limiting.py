@@ -155,3 +155,13 @@ def test_expire_deletes_old_files_of_all_agents(run: Run, url: tuple[str, ...]) 
 def test_a_wrong_expire_deletes_nothing(run: Run, url: tuple[str, ...], arguments: list[str], code: int) -> None:
     assert run(*url, "expire", *arguments, "--yes").exit_code == code
     assert "2 files" in run(*url, "agents", "--long").stdout
+
+
+@pytest.mark.parametrize("days", ["0", "-1", "1e9", "nan", "inf", "many"])
+@pytest.mark.parametrize("command", [("expire", "*"), ("conversation", "compact"), ("versions", "on")])
+def test_a_wrong_number_of_days_is_a_mistake_of_usage(
+    run: Run, url: tuple[str, ...], command: tuple[str, ...], days: str
+) -> None:
+    run(*url, "write", "a.md", "x")
+    refused = run(*url, *command, "--days", days, "--yes" if command[0] != "versions" else "-n1")
+    assert (refused.exit_code, "Invalid value for '--days'" in refused.stderr) == (2, True)
