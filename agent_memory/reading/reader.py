@@ -107,15 +107,16 @@ class Reader:
         raise self._rewritten()
 
     async def _read_on(self, last: Snapshot, start: int, end: int | None) -> Snapshot:
-        for turn in range(_MOST_TURNS):
-            if turn:
-                await self._run.sleep(_PAUSE_SECONDS)  # an append in progress has changed the times, not yet the size
+        turns = _MOST_TURNS
+        while True:
             try:
                 return await self._run.call(self._store.read, self._key, start, end, when=last.etag)
             except ConflictError:
                 snapshot = await self._run.call(self._store.read, self._key, start, end)
-            if snapshot.size != last.size:
+            turns -= 1
+            if snapshot.size != last.size or not turns:
                 break
+            await self._run.sleep(_PAUSE_SECONDS)  # an append in progress has changed the times, not yet the size
         if snapshot.size <= last.size:
             raise self._rewritten()
         for at, mark in self._marks:
