@@ -23,7 +23,7 @@ _BEGIN = 1_700_000_000.0
 _ids = itertools.count()
 
 
-class Writer:
+class TimedWriter:
     """A process that records operations at given times."""
 
     def __init__(self, audit: AuditPlugin) -> None:
@@ -46,9 +46,9 @@ class Overlapping(Held):
     """A store whose files are put in their places beside the records."""
 
     @contextmanager
-    def writers(self) -> Iterator[tuple[Writer, Writer]]:
+    def writers(self) -> Iterator[tuple[TimedWriter, TimedWriter]]:
         with AuditPlugin(self.url, required=True) as first, AuditPlugin(self.url, required=True) as second:
-            yield Writer(first), Writer(second)
+            yield TimedWriter(first), TimedWriter(second)
 
     def has(self, **files: str | None) -> list[tuple[str, str, str]]:
         """The findings if the tree has these files."""
