@@ -46,7 +46,7 @@ class _Start(NamedTuple):
     skipped: Mapping[str, CutPart]
 
 
-class _Removal(NamedTuple):
+class _RecentRemoval(NamedTuple):
     """An operation that removed what was at or below a path, perhaps also files whose records follow."""
 
     path: str
@@ -66,7 +66,7 @@ class LoggedFiles:
         self.lost = 0
         self._location = location
         self._files: defaultdict[str, dict[str, LoggedFile]] = defaultdict(dict)
-        self._removals: defaultdict[str, list[_Removal]] = defaultdict(list)
+        self._removals: defaultdict[str, list[_RecentRemoval]] = defaultdict(list)
         self._salts: dict[tuple[str, str], str] = {}
         self._sole: dict[str | None, str] = {}
         self._clocks: dict[str, tuple[float, float]] = {}  # of a writer: its latest time, and by how much it went back
@@ -338,7 +338,7 @@ class LoggedFiles:
         kind, files = record["operation"], self._files[agent]
         if kind in _REMOVES:
             recent = [each for each in self._removals[agent] if each.when.end > when.end - _LATE_SECONDS]
-            self._removals[agent] = [*recent, _Removal(path, when)]
+            self._removals[agent] = [*recent, _RecentRemoval(path, when)]
         if kind in ("rename", "copy"):
             self._move(agent, path, self._noted(agent, record.get("target", "")), when, removes=kind == "rename")
         elif kind in _REMOVES:
