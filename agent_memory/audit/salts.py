@@ -11,7 +11,7 @@ import hashlib
 import math
 import threading
 import time
-from collections import Counter, OrderedDict, defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property
@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 from agent_memory.audit.findings import Finding, Line
 from agent_memory.audit.location import LogLocation, NoNumberError
-from agent_memory.audit.names import AgentNames, is_digest
+from agent_memory.audit.names import UNNAMED, AgentNames, is_digest
 from agent_memory.audit.record import facts_of
 from agent_memory.backend.helpers import Uncopied
 from agent_memory.core import tree_flows
@@ -178,9 +178,8 @@ class RecordedSalts:
     def __init__(self) -> None:
         self._of: defaultdict[str | None, dict[str, Line]] = defaultdict(dict)
         self._forgotten: set[str] = set()
-        self._destroyed: defaultdict[str, set[str | None]] = defaultdict(set)
-        self._count = Counter[str]()
-        self._raced: set[str | None] = set()
+        self._successors: defaultdict[str, list[object]] = defaultdict(list)
+        self._raced: set[object] = set()
 
     def begin_with(self, facts: Iterable[SaltFact]) -> None:
         """Note the salts that records name which are no longer in the log."""
@@ -212,17 +211,15 @@ class RecordedSalts:
             self._of[agent].setdefault(commitment, at)
         if facts.get("salt") == "destroyed":
             self._forgotten.update(self._of[agent])
-            if isinstance(commitment, str):
-                self._note_race(commitment, facts.get("successor", agent))
+            if agent != UNNAMED and is_digest(agent):
+                self._note_successor(str(agent), facts.get("successor"))
 
-    def _note_race(self, commitment: str, successor: object) -> None:
-        """Two forgets that name one salt ran at once: one of them destroyed a salt of a successor, and names it not."""
-        successors = self._destroyed[commitment]
-        if isinstance(successor, str | None):
-            successors.add(successor)
-            self._count[commitment] += 1
-        if self._count[commitment] > 1:
-            self._raced |= successors
+    def _note_successor(self, agent: str, successor: object) -> None:
+        """Note the next digest of an agent. If two forgets name one digest, one destroyed the other's new salt."""
+        successors = self._successors[agent]
+        successors.append(successor)
+        if len(successors) > 1:
+            self._raced.update(filter(is_digest, successors))
 
     def judged(self, known: Callable[[str | None], str | None]) -> Iterator[Finding]:
         """Salts that differ from the recorded ones; ``known`` returns the SHA-256 of an agent's present salt."""

@@ -33,7 +33,7 @@ _ATTEMPTS: Final = 10
 _STEP_SECONDS: Final = 10.0
 """A clock that goes back by more seconds in a chain was set back."""
 _WHOLE: Final = frozenset({"write", "create", "edit", "restore"})
-_REMOVES: Final = frozenset({"delete", "delete_tree", "forget", "rename"})
+_REMOVES: Final = frozenset({"delete", "delete_tree", "forget"})
 FORGOTTEN: Final = "the salt of the digests in its records was destroyed"
 """The doubt about the files of an agent that goes on after a forget of some of them."""
 _EVENTS: Final = (b'"event":"operation"', b'"event":"intent"')
@@ -47,7 +47,7 @@ class _Start(NamedTuple):
 
 
 class _RecentRemoval(NamedTuple):
-    """An operation that removed what was at or below a path, perhaps also files whose records follow."""
+    """A removal of the files at or below a path."""
 
     path: str
     when: Ran
@@ -87,15 +87,14 @@ class LoggedFiles:
         Raises:
             ConflictError: the log was pruned or merged while it was read; without ``limits``, again and again.
         """
-        for turn in range(1 if limits is not None else _ATTEMPTS):
+        for left in reversed(range(_ATTEMPTS if limits is None else 1)):
             try:
                 self._update(limits)
+                break
             except (AgentMemoryFileNotFoundError, ConflictError):
                 self._begin(_Start(None, {}))
-                if limits is not None or turn + 1 == _ATTEMPTS:
+                if not left:
                     raise
-            else:
-                return
 
     def _update(self, limits: Mapping[str, int] | None) -> None:
         bases = bases_of(self._location, checked=False)
@@ -228,7 +227,7 @@ class LoggedFiles:
     def _drop(self, recorded: str, successor: str | None) -> None:
         """Drop what is known of a recorded agent; a digest belongs to no agent any more."""
         agent = self._resolved(recorded)
-        for known in (self._files, self._digested, self._plain):
+        for known in (self._files, self._removals, self._digested, self._plain):
             known.pop(agent, None)
         self._doubted.discard(agent)
         if is_digest(recorded):
@@ -294,15 +293,15 @@ class LoggedFiles:
         is_whole = record.get("operation") == "forget" and not record.get("path")
         going_on = None if is_whole else record.get("successor", None if is_digest(recorded) else recorded)
         for agent in holders if is_digest(recorded) else digests:
-            if going_on is not None and (other := self._forgotten.get(agent)):
+            if other := self._forgotten.get(agent):
                 going_on = self._raced(other, going_on)
             self._drop(agent, going_on)
         self._doubt_all(going_on)
 
-    def _raced(self, other: str, successor: str) -> str:
+    def _raced(self, other: str, successor: str | None) -> str | None:
         """Of two successors of one digest, by two forgets at once, drop the one whose salt is destroyed."""
         gone, stays = (successor, other) if self._names_of(other) else (other, successor)
-        if gone != stays:
+        if gone is not None and gone != stays:
             self._drop(gone, stays)
         return stays
 
@@ -320,9 +319,6 @@ class LoggedFiles:
         kind, path, size = record["operation"], self._noted(agent, record.get("path", "")), record.get("size")
         when = _ran(record)
         files, salt = self._files[agent], self._salt_of(record, agent)
-        if kind not in _WHOLE and kind != "append":
-            self._remove_or_move(record, agent, path, when)
-            return
         if kind in _WHOLE:
             gone = kind == "edit" and size is None
             whole = Whole(when, None if gone else size, record.get("digest"), salt)
@@ -330,20 +326,21 @@ class LoggedFiles:
         elif kind == "append" and size is not None:
             append = LoggedAppend(when, size, record.get("given", 0), record.get("digest"), salt)
             files.setdefault(path, self._new(agent)).append(append)
-        for removal in self._removals[agent]:
-            if is_at_or_below(path, removal.path) and path in files and removal.when.may_follow(when):
-                files[path].set(Whole(removal.when, None))
-
-    def _remove_or_move(self, record: dict[str, Any], agent: str, path: str, when: Ran) -> None:
-        kind, files = record["operation"], self._files[agent]
-        if kind in _REMOVES:
-            recent = [each for each in self._removals[agent] if each.when.end > when.end - _LATE_SECONDS]
-            self._removals[agent] = [*recent, _RecentRemoval(path, when)]
-        if kind in ("rename", "copy"):
+        elif kind in ("rename", "copy"):
             self._move(agent, path, self._noted(agent, record.get("target", "")), when, removes=kind == "rename")
         elif kind in _REMOVES:
-            for name in _below(files, path):
-                files[name].set(Whole(when, None))
+            self._remove(agent, path, when)
+        if path in files:
+            for removal in self._removals[agent]:
+                if is_at_or_below(path, self.name(agent, removal.path)) and removal.when.may_follow(when):
+                    files[path].set(Whole(removal.when, None))
+
+    def _remove(self, agent: str, path: str, when: Ran) -> None:
+        """Take a removal, and keep it for a minute: it may also have removed files whose records follow."""
+        for name in _below(self._files[agent], path):
+            self._files[agent][name].set(Whole(when, None))
+        recent = [each for each in self._removals[agent] if each.when.end > when.end - _LATE_SECONDS]
+        self._removals[agent] = [*recent, _RecentRemoval(path, when)]
 
     def _salt_of(self, record: dict[str, Any], agent: str) -> str | None:
         """The SHA-256 of the salt of a record's digests."""
@@ -366,8 +363,8 @@ class LoggedFiles:
             if (moved := files[name]).may_exist:
                 new = files.setdefault(target + name[len(path) :], LoggedFile())
                 new.take(moved, when, existed=moved.exists or name == path)
-            if removes:
-                files[name].set(Whole(when, None))
+        if removes:
+            self._remove(agent, path, when)
 
     def _doubt(self, record: dict[str, Any], agent: str, why: str) -> None:
         files, when = self._files[agent], _ran(record)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from agent_memory.audit.names import PathsOption
 from agent_memory.core.blocking import BlockingStore
 from agent_memory.hookspecs import Operation, OperationKind, Outcome
 from agent_memory.key import Key
@@ -46,8 +47,9 @@ class Overlapping(Held):
     """A store whose files are put in their places beside the records."""
 
     @contextmanager
-    def writers(self) -> Iterator[tuple[TimedWriter, TimedWriter]]:
-        with AuditPlugin(self.url, required=True) as first, AuditPlugin(self.url, required=True) as second:
+    def writers(self, paths: PathsOption = "names") -> Iterator[tuple[TimedWriter, TimedWriter]]:
+        """Two writers, the second one with an option of its own."""
+        with AuditPlugin(self.url, required=True) as first, AuditPlugin(self.url, required=True, paths=paths) as second:
             yield TimedWriter(first), TimedWriter(second)
 
     def has(self, **files: str | None) -> list[tuple[str, str, str]]:
@@ -116,6 +118,17 @@ def test_a_removal_may_have_removed_a_file_whose_record_follows(held: Overlappin
     missing = [] if kind != "delete" else [("missing", "bob", "d/log")]
     assert held.has(**{"d/x": None, "d/log": None}) == missing
     assert held.has(**{"d/x": "new", "d/log": "line", "e": None}) == [("missing", "bob", "e")]
+
+
+def test_a_removal_that_is_recorded_by_name_may_have_removed_a_file_that_is_recorded_by_digest(
+    held: Overlapping,
+) -> None:
+    with held.writers("digest") as (one, other):
+        one.did("write", "f", 1.0, 1.1, "f")
+        one.did("delete_tree", "d", 10.0, 10.4)
+        other.did("write", "d/x", 10.1, 10.5, "new")
+    assert held.has(f="f") == []
+    assert held.has(**{"d/x": "new"}) == []
 
 
 def test_a_file_that_was_written_after_a_removal_is_missed(held: Overlapping) -> None:
