@@ -178,9 +178,7 @@ class FileVerifier:
         self, agent: str, path: str, state: LoggedFile, reader: Reader, busy: float | None = None
     ) -> FileFinding | None:
         """Compare a content with a state; None if it is as the records tell."""
-        if state.doubt and not state.wholes:
-            return FileFinding("unvouched", agent, path, state.doubt)
-        wholes = [_content(each) for each in state.wholes] or [_NOTHING]
+        wholes = [_content(each) for each in state.wholes] or ([] if state.doubt else [_NOTHING])
         judged = [self._follow(agent, whole, state, reader, busy) for whole in reversed(wholes)]
         if "" in judged:
             return None

@@ -79,16 +79,17 @@ class LoggedFile:
             self.wholes.append(whole)
 
     def take(self, other: LoggedFile, when: Ran, *, existed: bool) -> None:
-        """Take what another file had, as `set` takes one content; ``existed``: there was certainly such a file."""
-        moved = other._copied(when, existed=existed)
+        """Take the contents of another file that was moved or copied here; ``existed``: that file certainly existed."""
+        wholes = [each for each in other.wholes if each.size is not None or not existed]
+        appends, doubt = other.appends, other.doubt or (MOVED if other.latest > when.start else "")
         if self._begin_with(when) if existed else not self._is_replaced(when):
-            self.wholes += moved.wholes
-            self.appends += moved.appends
-            if moved.doubt:
-                self.doubt, self._doubted = moved.doubt, when
+            self.wholes += [each._replace(when=each.when.moved(when)) for each in wholes]
+            self.appends += [each._replace(when=each.when.moved(when)) for each in appends]
+            if doubt:
+                self.doubt, self._doubted = doubt, when
 
     def question(self, why: str, when: Ran) -> None:
-        """Take an operation of which the records do not tell what it did, unless a whole content was written later."""
+        """Doubt the content after an operation with an unknown result; a whole content written later is no doubt."""
         if not self._is_replaced(when):
             self.doubt, self._doubted = why, when
 
@@ -110,16 +111,6 @@ class LoggedFile:
     def _is_replaced(self, when: Ran) -> bool:
         """Whether a whole content was certainly written after an operation: its record came late."""
         return any(not when.may_follow(each.when) for each in self.wholes)
-
-    def _copied(self, when: Ran, *, existed: bool) -> LoggedFile:
-        """The state of a copy, or of the file under a new name."""
-        state = LoggedFile()
-        state.wholes = [
-            each._replace(when=each.when.moved(when)) for each in self.wholes if each.size is not None or not existed
-        ]
-        state.appends = [each._replace(when=each.when.moved(when)) for each in self.appends]
-        state.doubt = self.doubt or (MOVED if self.latest > when.start else "")
-        return state
 
     @property
     def latest(self) -> float:

@@ -9,7 +9,6 @@ attacker with write access to the log can invent records of a writer without any
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import nullcontext, suppress
 from typing import Final, NamedTuple
 
 from agent_memory.audit.bases import Base, BaseFacts, CutPart, bases_of
@@ -192,12 +191,15 @@ def _report_changed(
 def _fed_parts(
     location: LogLocation, verifier: Verifier, parts: Parts, skipped: Mapping[str, CutPart]
 ) -> list[ReadPart]:
-    """Feed the parts; one that a base replaces may be removed meanwhile."""
+    """Feed all parts to the verifier, except those that a base replaces and a prune removed since the listing."""
     read: list[ReadPart] = []
     for part, reader in parts:
         replaced = skipped.get(location.name_of(part))
-        with suppress(AgentMemoryFileNotFoundError) if replaced else nullcontext():
+        try:
             read.append(_fed(location, verifier, part, reader, replaced))
+        except AgentMemoryFileNotFoundError:
+            if replaced is None:
+                raise
     return read
 
 

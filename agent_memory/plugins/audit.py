@@ -155,11 +155,7 @@ class AuditPlugin(Plugin, Uncopied):
                 return asked
             if reason == "agent-id" or not (agent is None or is_agent_id(agent)):
                 return with_digests({**asked, "agent": None}, None)  # no forget would destroy the salt of a digest
-            try:
-                names = self._salts.names(agent, began)
-            except AgentMemoryError as error:
-                failed.append(error)
-                names = None
+            names = self._names(agent, began, failed)
             return {**with_digests(asked, names), **({"path": names.text(text)} if names else {})}
 
         def more() -> Mapping[str, object]:
@@ -168,7 +164,6 @@ class AuditPlugin(Plugin, Uncopied):
             return {}
 
         failed: list[AgentMemoryError] = []
-
         began, asked = time.time(), {"actor": _short(actor), "agent": agent, "path": text, "rule": reason}
         self._record(JournalEntry("refused", began, facts, more))
 
@@ -252,13 +247,17 @@ class AuditPlugin(Plugin, Uncopied):
         asked = _asked(operation)
         if not self._has_digests:
             return asked
+        return with_digests(asked, self._names(operation.agent, operation.time, failed))
+
+    def _names(self, agent: str | None, began: float, failed: list[AgentMemoryError] | None) -> AgentNames | None:
+        """The digests of an agent; None after an error of its salt, which is added to ``failed`` or raised."""
         try:
-            return with_digests(asked, self._salts.names(operation.agent, operation.time))
+            return self._salts.names(agent, began)
         except AgentMemoryError as error:
             if failed is None:
                 raise
             failed.append(error)
-            return with_digests(asked, None)
+            return None
 
     def _destroyed(self, operation: Operation, outcome: Outcome) -> dict[str, object]:
         """Destroy the salt of an agent; the digest under its next salt is a fact, if the agent keeps other files.
