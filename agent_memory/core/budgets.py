@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from agent_memory.backend import Backend
+from agent_memory.core.call import Call
 from agent_memory.core.flows import Effect
 from agent_memory.core.limits.settings import MOST_FILES, TREE, Budget, Limits
-from agent_memory.core.operation import Call
 from agent_memory.core.tree import Tree
 from agent_memory.core.tree_flows import pages
 from agent_memory.key import Key

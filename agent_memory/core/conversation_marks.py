@@ -15,9 +15,9 @@ from typing import Any, Final
 
 from agent_memory.backend import ANY, Backend
 from agent_memory.core import tree_flows
+from agent_memory.core.call import Call, Content, Flow
 from agent_memory.core.flows import Effect
 from agent_memory.core.internal_trees import internal_tree
-from agent_memory.core.operation import Call, Content, Flow
 from agent_memory.core.tree import Tree
 from agent_memory.errors import AgentMemoryFileNotFoundError, AppendError, OperationDenied, ReadError
 from agent_memory.hookspecs import READING, OperationKind

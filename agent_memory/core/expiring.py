@@ -10,8 +10,8 @@ from typing import Final, cast
 
 from agent_memory.backend import Backend, Entry, ETag
 from agent_memory.backend._pages import by_path
+from agent_memory.core.call import Call
 from agent_memory.core.flows import Effect
-from agent_memory.core.operation import Call
 from agent_memory.core.results import checked_count
 from agent_memory.core.tree import Tree
 from agent_memory.core.tree_flows import AT_ONCE, pages

@@ -15,12 +15,13 @@ import logging
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
+from typing import Final, ParamSpec, TypeVar
 
 from agent_memory.backend import ABSENT, Backend, ETag, Snapshot, WriteWhen
 from agent_memory.backend._deadline import deadline_scope
 from agent_memory.backend.helpers import Deadline, deadline_or_default
 from agent_memory.core import tree_flows
+from agent_memory.core.call import Call, Flow
 from agent_memory.core.flows import Effect, read_if_present
 from agent_memory.core.internal_trees import Sweep
 from agent_memory.core.one_file import fails_alone
@@ -37,9 +38,6 @@ from agent_memory.errors import (
 from agent_memory.key import Key, is_at_or_below
 from agent_memory.runtime.run import Run, RunAround
 from agent_memory.runtime.threaded import ThreadedRun
-
-if TYPE_CHECKING:
-    from agent_memory.core.operation import Call, Flow
 
 _log = logging.getLogger("agent_memory")
 RECEIPT_SECONDS: Final = 24 * 60 * 60.0

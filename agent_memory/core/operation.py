@@ -6,23 +6,22 @@ It parses names, calls guards, applies filters, runs the flow, and calls observe
 
 from __future__ import annotations
 
-import secrets
-import threading
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from threading import get_ident
-from typing import Final, Literal, TypeVar, cast
+from typing import Final, TypeVar, cast
 
-from agent_memory.backend import AnyBackend, Backend, BlockingBackend
+from agent_memory.backend import AnyBackend, Backend
 from agent_memory.backend._deadline import deadline_scope, restore_deadline
 from agent_memory.backend.helpers import Deadline, current_deadline
 from agent_memory.core import tree_flows
 from agent_memory.core.actor import NO_ACTOR, Actor, current_actor
+from agent_memory.core.call import Call, Content, Flow
 from agent_memory.core.contexts import OperationContexts
 from agent_memory.core.flows import Effect
-from agent_memory.core.hooks import Hooks, Report
+from agent_memory.core.hooks import Hooks
 from agent_memory.core.idempotency import Once
 from agent_memory.core.internal_trees import Sweep, about_file
 from agent_memory.core.limits.quotas import Quotas
@@ -34,16 +33,14 @@ from agent_memory.core.versions.states import require_state
 from agent_memory.errors import (
     AgentMemoryError,
     AppendError,
-    FileOperationError,
     InvalidContentError,
     InvalidPathError,
     OperationDenied,
-    OutcomeUnknownError,
     ReadError,
     UnsupportedOperationError,
     WriteError,
 )
-from agent_memory.hookspecs import READING, Operation, OperationKind, Outcome
+from agent_memory.hookspecs import READING, OperationKind
 from agent_memory.key import Key
 from agent_memory.reading.reader import CheckRead
 from agent_memory.runtime.io_loop import AsyncIORun
@@ -56,116 +53,6 @@ _WITH_TARGET = frozenset({"rename", "copy"})
 _TWICE: Final = (1, 2)
 _OF_DIRECTORIES = frozenset({"delete_tree", "forget", "rename", "copy"})
 T = TypeVar("T")
-
-
-@dataclass(slots=True)
-class Call:
-    """The facts of one running operation; its flow gets them.
-
-    Attributes:
-        run: runs the hooks; a flow uses the run that it gets.
-        size: the bytes of the caller's content; None if there is none.
-        content: the caller's content, before the filters.
-        data: the content to write, after the filters.
-        time: the start, in POSIX seconds.
-        started: when the caller called, by the clock of ``run``.
-        at_work: whether the storage may have been called.
-        seconds: what the caller has waited at the report.
-        storage_seconds: how long the flow took, with its requests, retries and waits for locks.
-        raised_by_caller: the exception of a function that the caller gave, if it raised one.
-        contexts: the context managers of plugins around the flow; None if no plugin has one.
-    """
-
-    scope: Scope
-    run: Run
-    kind: OperationKind
-    key: Key
-    target: Key | None
-    size: int | None
-    content: bytes
-    data: bytes
-    time: float
-    started: float
-    at_work: bool = False
-    seconds: float = 0.0
-    storage_seconds: float = 0.0
-    effect: Effect | None = None
-    report: Report | None = None
-    raised_by_caller: BaseException | None = None
-    contexts: OperationContexts | None = None
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    is_counted: bool = False
-    is_reported: bool = False
-    _operation: Operation | None = None
-
-    @property
-    def operation(self) -> Operation:
-        """The facts for the hooks, created before the first hook is called."""
-        if self._operation is None:
-            by = self.scope.by
-            self._operation = Operation(
-                id=secrets.token_hex(8),
-                time=self.time,
-                kind=self.kind,
-                agent=self.scope.agent,
-                path=self.key.path,
-                target=self.target.path if self.target else None,
-                size=self.size,
-                actor=by.actor,
-                tool_call_id=by.tool_call_id,
-                remote=not isinstance(self.scope.backend, BlockingBackend),
-            )
-        return self._operation
-
-    @property
-    def agent(self) -> str | None:
-        """The agent's id; None for a tree without agents."""
-        return self.scope.agent
-
-    @property
-    def result(self) -> Effect:
-        """The effect; only after the operation succeeded."""
-        return cast(Effect, self.effect)
-
-    async def offload(self, function: Callable[[], T]) -> T:
-        """Call hooks by ``run``; a cancelled caller may leave them in progress in another thread."""
-        if not isinstance(self.run, AsyncIORun):
-            return await self.run.offload(function)
-        threads, begun = self.scope.hooks.in_progress.threads, object()
-
-        def hooks() -> T:
-            try:
-                return function()
-            finally:
-                threads.pop(begun, None)
-
-        threads[begun] = get_ident()
-        try:
-            return await self.run.offload(hooks)
-        except FileOperationError:
-            threads.pop(begun, None)  # no thread could be started for them
-            raise
-
-    def call_hooks(self, hooks: Callable[[], T]) -> T:
-        """Call hooks, unless the report has begun: a cancelled caller may have left them in the queue for a thread."""
-        with self.lock:
-            if self.is_reported:
-                raise OperationDenied("the operation was cancelled")
-            return hooks()
-
-    def call_observers(self, report: Report) -> None:
-        """Call the observers, after all other hooks of this operation have ended."""
-        with self.lock:
-            self.is_reported = True
-            report()
-
-
-Flow = Callable[[Backend, Run, Call], Awaitable[Effect]]
-"""The work of an operation on the storage. It uses the given store and run, which may be wrapped ones.
-
-Flows are nested: the check of the release, at most once, archiving, and inside one of `agent_memory.core.flows`.
-"""
-Content = Callable[[], bytes]
 
 
 @dataclass(frozen=True)
@@ -411,9 +298,7 @@ class Scope:
         ):
             return
         if call.report is None:
-            times = call.seconds, call.storage_seconds
-            outcome = _succeeded(call.effect, *times) if call.effect else _failed(failed, call.at_work, *times)
-            call.report = self.hooks.report(call.operation, outcome)
+            call.report = self.hooks.report(call.operation, call.outcome(failed))
         await call.offload(partial(call.call_observers, call.report))
 
     def _count(self, call: Call, failed: BaseException | None) -> None:
@@ -424,7 +309,7 @@ class Scope:
             written = bytes_written(call.kind, len(call.data), effect) or 0
             ended: Ended = (call.kind, "ok", written, effect.attempts - 1, *times)
         else:
-            outcome = _failed(failed, call.at_work, *times)
+            outcome = call.outcome(failed)
             ended = (call.kind, outcome.status, 0, conflicts_of(outcome.attempts, outcome.error), *times)
         call.is_counted = True  # no signal handler can raise between this statement and the end of the next call
         tally.pending.append(ended)
@@ -462,25 +347,6 @@ def _given(content: Content | None, unseen: int | None) -> tuple[int | None, byt
     return len(data), data, None
 
 
-def _succeeded(effect: Effect, duration: float, storage: float) -> Outcome:
-    if effect.replayed:
-        return Outcome(status="ok", duration=duration, storage_duration=storage, replayed=True)
-    return Outcome(
-        status="ok",
-        duration=duration,
-        storage_duration=storage,
-        size=effect.size,
-        etag=effect.etag,
-        sha256=effect.sha256,
-        before_sha256=effect.before_sha256,
-        attempts=effect.attempts,
-        files=effect.files,
-        skipped=effect.skipped,
-        version_id=effect.version_id,
-        versions_searched=effect.versions_searched,
-    )
-
-
 def _first(raised: BaseException | None, error: BaseException) -> BaseException:
     """Return the error to raise: the operation's own before that of its report, but an interrupt before any other."""
     if raised is None:
@@ -491,19 +357,3 @@ def _first(raised: BaseException | None, error: BaseException) -> BaseException:
     if isinstance(error, Exception):
         raised.add_note(f"the operation could not be reported: {error}")
     return raised
-
-
-def _failed(error: BaseException | None, at_work: bool, duration: float, storage: float) -> Outcome:
-    if isinstance(error, OperationDenied):
-        return Outcome(status="denied", duration=duration, storage_duration=storage)
-    if isinstance(error, AgentMemoryError):
-        unknown = isinstance(error, OutcomeUnknownError)
-        status: Literal["unknown", "error"] = "unknown" if unknown else "error"
-        return Outcome(status=status, duration=duration, storage_duration=storage, error=error.kind)
-    interrupted = not isinstance(error, Exception)
-    return Outcome(
-        status="unknown" if interrupted and at_work else "error",
-        duration=duration,
-        storage_duration=storage,
-        error="interrupted" if interrupted else type(error).__name__,
-    )

@@ -14,10 +14,10 @@ from typing import TypeVar, cast
 
 from agent_memory.backend import ABSENT, ANY, PRESENT, AnyBackend, Backend, Entry, WriteWhen
 from agent_memory.core import editing, flows, part_flows, tree_flows
+from agent_memory.core.call import Call, Content, Flow
 from agent_memory.core.flows import Effect
 from agent_memory.core.idempotency import RECEIPT_SECONDS, Once, apply_once, finished_receipt
 from agent_memory.core.one_file import attempt_each, raise_failed
-from agent_memory.core.operation import Call, Content, Flow
 from agent_memory.core.precondition import (
     BY_MISSING,
     DefaultCondition,

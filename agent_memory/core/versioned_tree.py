@@ -9,11 +9,12 @@ from typing import Final, TypeVar, cast
 
 from agent_memory.backend import Backend, WriteWhen
 from agent_memory.core import flows, part_flows, tree_flows
+from agent_memory.core.call import Call, Flow
 from agent_memory.core.flows import Effect
 from agent_memory.core.idempotency import forget_receipts
 from agent_memory.core.limits.count import Usage, usage_of
 from agent_memory.core.limits.settings import Limits, checked_file_limits
-from agent_memory.core.operation import Call, Flow, Scope
+from agent_memory.core.operation import Scope
 from agent_memory.core.results import checked_count
 from agent_memory.core.versions.find import Histories
 from agent_memory.core.versions.forget import Forgetting, Forgotten

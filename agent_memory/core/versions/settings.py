@@ -87,7 +87,7 @@ class _Parsed(NamedTuple):
 
 
 class SettingsCall(Protocol):
-    """The facts of a running operation that this module uses; see `agent_memory.core.operation.Call`."""
+    """The facts of a running operation that this module uses; see `agent_memory.core.call.Call`."""
 
     kind: OperationKind
     key: Key

@@ -19,8 +19,8 @@ from agent_memory import (
     ReadError,
 )
 from agent_memory.backend import Backend, Key
+from agent_memory.core.call import Call
 from agent_memory.core.flows import Effect
-from agent_memory.core.operation import Call
 from agent_memory.core.versions.keep import VersionedStore
 from agent_memory.runtime.run import Run, step
 from tests.core.versions.helpers import ON, contents, digest, opened, operations, records, who
