@@ -22,6 +22,7 @@ from agent_memory.key import Key
 from agent_memory.registry import open_backend
 
 _log = logging.getLogger("agent_memory.audit")
+_BEGINNING: Final = b'{"time": '
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,18 +83,24 @@ def log_checkpoint(checkpoint: AuditCheckpoint) -> None:
 
 
 def checkpoints_in(data: bytes) -> Iterator[AuditCheckpoint]:
-    """The checkpoints in a file of `CheckpointFile`; an incomplete last line is skipped.
+    """The checkpoints in a file of `CheckpointFile`; a line that a killed process began is skipped.
 
     Raises:
-        ValueError: any other line is not a checkpoint.
+        ValueError: another line is not a checkpoint.
     """
     lines = data.split(b"\n")
     for number, line in enumerate(lines, 1):
         try:
             yield _checkpoint(line)
         except (ValueError, TypeError, KeyError):
-            if line and number < len(lines):
+            if number < len(lines) and not _is_torn(line):
                 raise ValueError(f"line {number} is not a checkpoint") from None
+
+
+def _is_torn(line: bytes) -> bool:
+    """Whether a line is only the beginning of a checkpoint, filled up with zeros by a filesystem after a power loss."""
+    begun = line.rstrip(b"\0")
+    return b"}" not in begun and begun.startswith(_BEGINNING[: len(begun)])
 
 
 def _checkpoint(line: bytes) -> AuditCheckpoint:

@@ -12,63 +12,16 @@ from typing import Any
 import pytest
 
 from agent_memory import AgentMemoryService, ConflictError, OperationDenied
-from agent_memory.audit import LogLocation, Verdict, log_at, records, verify
+from agent_memory.audit import LogLocation, records, verify
 from agent_memory.audit import bases as bases_module
 from agent_memory.audit import log as log_module
 from agent_memory.audit.anew import Renewal
 from agent_memory.audit.journal import Position
 from agent_memory.audit.record import START, encode
 from agent_memory.audit.verify import Proofs
-from agent_memory.plugins.audit import AuditPlugin
-from agent_memory.plugins.checkpoints import AuditCheckpoint, CheckpointFile, checkpoints_in
+from tests.audit.trial import FAR, Target, Trial, archived, lose
 from tests.support import sizes
 from tests.support.servers import S3Server
-
-FAR = 4e9
-"""A time after all records, in POSIX seconds."""
-Target = str | Path
-
-
-class Trial:
-    """A log with its checkpoints in ``heads.jsonl``."""
-
-    def __init__(self, target: Target, directory: Path, options: dict[str, object] | None = None) -> None:
-        self.target, self.heads, self.options = target, directory / "heads.jsonl", options or {}
-
-    def open(self, **options: Any) -> AuditPlugin:
-        where: Any = {"storage_options": self.options} if self.options else {}
-        return AuditPlugin(self.target, checkpoints=self.heads, required=True, checkpoint_every=1, **where, **options)
-
-    def write(self, number: int = 1, agent: str = "bob") -> None:
-        """Write records by a new writer."""
-        with self.open() as audit, AgentMemoryService("memory://anew", plugins=[audit], actor="ops") as service:
-            for _ in range(number):
-                service.append_to_memory_file(agent, "log.md", "x\n")
-
-    @property
-    def location(self) -> LogLocation:
-        return log_at(self.target, self.options or None)
-
-    def anchors(self) -> dict[tuple[str, int], set[str]]:
-        found: dict[tuple[str, int], set[str]] = {}
-        for each in checkpoints_in(self.heads.read_bytes() if self.heads.exists() else b""):
-            found.setdefault((each.writer, each.seq), set()).add(each.hash)
-        return found
-
-    def verdict(self, location: LogLocation | None = None, **options: Any) -> Verdict:
-        anchors = self.anchors()
-        return verify(location or self.location, anchors, **options)
-
-    def renewal(self, location: LogLocation | None = None, **options: Any) -> Renewal:
-        def receive(position: Position, identity: str) -> None:
-            heads(AuditCheckpoint(0.0, *position, identity))
-
-        heads = CheckpointFile(self.heads, required=True)
-        proofs = Proofs(self.anchors(), None, self.location.identity(), {}, salts=True)
-        return Renewal(location or self.location, proofs, "ops", receive, **options)
-
-    def appends(self, location: LogLocation | None = None) -> list[str]:
-        return [record["id"] for record in records(location or self.location) if record.get("operation") == "append"]
 
 
 @pytest.fixture
@@ -127,13 +80,6 @@ def test_a_closed_log_is_in_the_archive_and_begins_anew(trial: Trial, tmp_path: 
     assert (trial.verdict().findings, len(trial.appends())) == ((), 1)
     in_archive = trial.verdict(archive, archived=True, salts=False)
     assert (in_archive.findings, in_archive.since) == ((), None)
-
-
-def archived(trial: Trial, directory: Path) -> LogLocation:
-    """A location for an archive of the log: of the same kind as the log, in a directory."""
-    if isinstance(trial.target, Path):
-        return log_at(directory / trial.target.name)
-    return log_at(f"file://{directory}")
 
 
 def test_an_archive_is_no_proof_of_a_log_that_was_put_back(tmp_path: Path) -> None:
@@ -309,7 +255,7 @@ def test_the_log_is_intact_wherever_a_call_is_stopped(trial: Trial, tmp_path: Pa
         one.write(2, "eve")
         if kind == "restart":
             one.write(1)
-            _lose(one.location)
+            lose(one.location)
         before = one.appends()
         renew = one.renewal(stopping(one.location, at, after=after), archive=None)
         try:
@@ -354,21 +300,11 @@ def _require_intact(one: Trial, kind: str, *, done: bool = False) -> None:
     assert verdict.is_intact or (kind == "restart" and not done), verdict
 
 
-def _lose(location: LogLocation) -> None:
-    """Remove the last line of a log, behind its back."""
-    part = location.parts()[-1]
-    data = location.store.read(part).data
-    lines = data.splitlines(keepends=True)
-    location.store.delete(part)
-    if len(lines) > 1:
-        location.store.write(part, b"".join(lines[:-1]))
-
-
 def test_a_restart_needs_a_finding_and_names_it(trial: Trial) -> None:
     trial.write(3)
     with pytest.raises(OperationDenied, match="is intact"):
         trial.renewal().restart("for no reason")
-    _lose(trial.location)
+    lose(trial.location)
     found = trial.verdict()
     assert not found.is_intact
     with pytest.raises(OperationDenied, match="findings"):
@@ -405,7 +341,7 @@ def test_a_reason_is_bounded(tmp_path: Path) -> None:
 def test_a_change_after_a_restart_is_a_finding_again(tmp_path: Path) -> None:
     trial = Trial(tmp_path / "audit.jsonl", tmp_path)
     trial.write(3)
-    _lose(trial.location)
+    lose(trial.location)
     trial.renewal().restart("a disk lost its end")
     trial.write(2)
     lines = (tmp_path / "audit.jsonl").read_bytes().splitlines(keepends=True)

@@ -28,7 +28,7 @@ from agent_memory.key import Key
 from agent_memory.plugins.audit import AuditPlugin
 from agent_memory.plugins.redaction import RedactionPlugin
 from agent_memory.registry import open_backend
-from tests.audit.test_anew import FAR, Trial
+from tests.audit.trial import FAR, Trial
 from tests.support import sizes
 from tests.support.servers import S3Server
 

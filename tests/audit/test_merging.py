@@ -14,7 +14,8 @@ from agent_memory.audit import records
 from agent_memory.audit.location import LogLocation
 from agent_memory.audit.merging import MergeResult, merge
 from agent_memory.audit.records import lines_of
-from tests.audit.test_anew import FAR, Stopped, Trial, _lose, stopping
+from tests.audit.test_anew import Stopped, stopping
+from tests.audit.trial import FAR, Trial, lose
 from tests.support import sizes
 from tests.support.servers import S3Server
 
@@ -125,7 +126,7 @@ def test_a_merged_part_hides_no_batch_that_it_does_not_have(trial: Trial) -> Non
 
 def test_a_restarted_log_keeps_its_parts_as_they_are(trial: Trial) -> None:
     trial.write(4)
-    _lose(trial.location)
+    lose(trial.location)
     trial.renewal().restart("a disk lost its end")
     kept = names(trial.location)
     trial.write(4)

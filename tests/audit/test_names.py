@@ -27,8 +27,8 @@ from agent_memory.errors import WriteError
 from agent_memory.hookspecs import Operation
 from agent_memory.key import is_at_or_below
 from agent_memory.plugins.audit import AuditPlugin, from_configuration
-from tests.audit.test_anew import FAR
 from tests.audit.test_files import Held, quick
+from tests.audit.trial import FAR
 from tests.support.places import Place, in_a_versioned_bucket, on_disk
 from tests.support.servers import S3Server
 

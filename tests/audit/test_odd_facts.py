@@ -120,3 +120,11 @@ def test_an_odd_checkpoint_is_refused_with_its_line() -> None:
         except ValueError as error:
             messages.add(str(error))
     assert messages == {"line 1 is not a checkpoint"}
+
+
+@pytest.mark.parametrize("end", [b"", b"\0\0\0"])
+def test_a_checkpoint_that_a_killed_process_began_is_skipped(end: bytes) -> None:
+    whole = json.dumps({"time": 1.0, "writer": "a", "seq": 1, "hash": "b", "log": "c"}).encode()
+    for length in range(len(whole)):
+        data = b"\n".join((whole, whole[:length] + end, whole, b""))
+        assert [each.seq for each in checkpoints_in(data)] == [1, 1]

@@ -9,13 +9,16 @@ import itertools
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
 from agent_memory import ABSENT, ANY, SHA256, AgentMemory
 from agent_memory.conversation import ConversationMemory, Message
 from agent_memory.conversation.compacting import _Removal
+from agent_memory.core.expiring import Expiry, expire
+from agent_memory.runtime.runners import run_sync
 
 Tree = Mapping[str, str]
 
@@ -99,6 +102,10 @@ def _in_parts(path: str, *, create: bool) -> Callable[[AgentMemory], object]:
 def _brief(memory: AgentMemory) -> AgentMemory:
     """A view that waits for a killed call no longer than 0.1 seconds."""
     return memory.with_timeout(0.1)
+
+
+def _expiry() -> Expiry:
+    return Expiry.of("**", timedelta(microseconds=1), ["other.md"], 100)
 
 
 _TIME = datetime(2026, 3, 1, tzinfo=UTC)
@@ -257,6 +264,14 @@ OPERATIONS = {
             lambda m: m.delete_tree("d"),
             _BESIDE,
             between=_products((({o: t}, {}) for o, _, t in _PAIRS), _BESIDE),
+        ),
+        Operation(
+            "delete by expire",
+            {**_BESIDE, **_TREE},
+            lambda m: run_sync(m._tree.backend, partial(expire, tree=m._tree, expiry=_expiry(), dry_run=False)),
+            _BESIDE,
+            between=_products((({o: t}, {}) for o, _, t in _PAIRS), _BESIDE),
+            in_steps=True,
         ),
         Operation("list", _TREE, lambda m: _expect(_names(m), sorted(_TREE)), _TREE),
         Operation("read", {"d/a.md": OLD}, lambda m: _expect(m.read("d/a.md"), OLD), {"d/a.md": OLD}),

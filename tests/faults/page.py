@@ -10,6 +10,8 @@ from datetime import date
 KILLED = "killed before each system call, and after the acknowledgement"
 HALFWAY = "killed half-way through a write"
 OLDER = "killed before each call, without openat2, renameat2 and O_TMPFILE"
+CHANGING = "killed before each system call that changes the disk"
+BESIDE = "killed before every seventh system call, beside a process that writes"
 AUDITED = "audited, with intent: killed before each call"
 AUDITED_HALFWAY = "audited: killed half-way through a write"
 AUDITED_INTERRUPTED = "audited: interrupted at each place where a signal handler can run"

@@ -15,18 +15,20 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import chdir
 from pathlib import Path
 from typing import BinaryIO
 
 from agent_memory import AgentMemory, VersionLimits
 from tests.faults.judging import audit
-from tests.faults.operations import CONTROLS, OPERATIONS
+from tests.faults.log_operations import LOG_OPERATIONS, LogOperation
+from tests.faults.operations import CONTROLS, OPERATIONS, Operation
 from tests.faults.plans import Fault, Loop, Report, Try
 from tests.faults.shim import Shim
 from tests.faults.versioned_operations import VERSIONED
 
-_ALL = {**OPERATIONS, **CONTROLS, **VERSIONED}
+_ALL: Mapping[str, Operation | LogOperation] = {**OPERATIONS, **CONTROLS, **VERSIONED, **LOG_OPERATIONS}
 _ACKNOWLEDGED = b"+"
 _PATIENCE = 60  # seconds, the timeout for an operation that hangs
 
@@ -176,6 +178,10 @@ def _warm_up() -> None:
             if operation.prepare:
                 operation.prepare(memory)
             operation.run(memory)
+    for log_operation in LOG_OPERATIONS.values():
+        with tempfile.TemporaryDirectory() as directory, chdir(directory):
+            log_operation.prepare(Path(directory))
+            log_operation.run(AgentMemory.open("memory://"))
 
 
 if __name__ == "__main__":
