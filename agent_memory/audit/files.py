@@ -6,7 +6,7 @@ import hashlib
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, cast
 
 from agent_memory.audit.location import LogLocation
 from agent_memory.audit.logged import SKEW_SECONDS, LoggedAppend, LoggedFile, Ran, Whole
@@ -53,14 +53,32 @@ class Progress:
     Attributes:
         files: the files that were compared.
         size: their bytes.
+        skipped: the names that break the rules for names; no record can tell of them.
         agent: the agent of the last one.
         path: the path of the last one.
     """
 
     files: int = 0
     size: int = 0
+    skipped: int = 0
     agent: str = ""
     path: str = ""
+
+
+class FilePart:
+    """A part of a file that was read, as a reader; `read` returns None for bytes that are not in it."""
+
+    def __init__(self, content: bytes, start: int, size: int) -> None:
+        self.size = size
+        self._content = content
+        self._start = start
+
+    async def read(self, start: int, end: int) -> bytes | None:
+        """The bytes ``[start:end]`` of the file."""
+        at = start - self._start
+        if at < 0 or end - self._start > len(self._content):
+            return None
+        return self._content[at : end - self._start]
 
 
 class FileVerifier:
@@ -94,7 +112,7 @@ class FileVerifier:
         """
         progress, suspects = progress or Progress(), list[tuple[str, str]]()
         self.states.update()
-        names = agents if agents is not None else sorted({*self._stored_agents(), *self.states.agents()})
+        names = agents if agents is not None else sorted({*self._stored_agents(progress), *self.states.agents()})
         for agent in names:
             if agent >= after[0]:
                 for found in self._of_agent(agent, after[1] if agent == after[0] else "", progress):
@@ -126,10 +144,10 @@ class FileVerifier:
     def _of_agent(self, agent: str, after: str, progress: Progress) -> Iterator[FileFinding]:
         found: list[FileFinding] = []
         wanted = self.states.paths(agent)
-        for entry in self._entries(agent):
+        for entry in self._entries(agent, progress):
             wanted.pop(self.states.name(agent, entry.path), None)
             if entry.path > after:
-                judged = self._judged(agent, entry.path, self._reader(agent, entry.path))
+                judged = self._judged(agent, entry.path, self._content(agent, entry.path))
                 found += [judged] if judged else []
                 progress.files, progress.size = progress.files + 1, progress.size + entry.size
                 progress.agent, progress.path = agent, entry.path
@@ -141,7 +159,9 @@ class FileVerifier:
         """The files with their paths, if files have the digests of these paths by now."""
         digests = {agent for agent, path in suspects if is_digest(path)}
         paths = {
-            (agent, self.states.name(agent, each.path)): each.path for agent in digests for each in self._entries(agent)
+            (agent, self.states.name(agent, each.path)): each.path
+            for agent in digests
+            for each in self._entries(agent, Progress())
         }
         for agent, path in suspects:
             yield agent, paths.get((agent, path), path)
@@ -243,18 +263,31 @@ class FileVerifier:
             return None
         return reader
 
-    def _entries(self, agent: str) -> Iterator[Entry]:
+    def _content(self, agent: str, path: str) -> Reader | None:
+        """A reader of a file; a small file is read at once, which is one request instead of several."""
+        reader = self._store.reader(Key.agent(agent).join(path))
+        try:
+            data = step(reader.read(0, _BLOCK))
+        except AgentMemoryFileNotFoundError:
+            return None
+        return cast(Reader, FilePart(data, 0, reader.size)) if len(data) == reader.size else reader
+
+    def _entries(self, agent: str, progress: Progress) -> Iterator[Entry]:
         token: str | None = None
         while not is_digest(agent):
             page = self._store.list(Key.agent(agent), after=token, limit=_PAGE)
+            progress.skipped += page.skipped
             yield from page.entries
             token = page.next
             if token is None:
                 return
 
-    def _stored_agents(self) -> list[str]:
+    def _stored_agents(self, progress: Progress) -> list[str]:
         listing = self._store.run(tree_flows.list_all, AGENTS, recursive=False)
-        return [entry.key.name for entry in listing.entries if entry.is_directory and is_agent_id(entry.key.name)]
+        names = [entry.key.name for entry in listing.entries if entry.is_directory]
+        agents = [name for name in names if is_agent_id(name)]
+        progress.skipped += listing.skipped + len(names) - len(agents)
+        return agents
 
 
 _NOTHING: Final = Whole(Ran(0.0, 0.0, ""), 0, _EMPTY)

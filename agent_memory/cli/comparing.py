@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import click
 
@@ -18,6 +18,8 @@ from agent_memory.core.blocking import BlockingStore
 from agent_memory.key import Key
 from agent_memory.key.quoting import field
 from agent_memory.registry import open_backend
+
+_NOTHING: Final = ("nothing to compare", "all as the records tell")
 
 
 class Compared(NamedTuple):
@@ -36,8 +38,8 @@ class Compared(NamedTuple):
         """The result for ``--json``."""
         findings = [asdict(each) for each in self.findings]
         return {
-            "compared": self.progress.files, "bytes": self.progress.size, "lost": self.lost, "findings": findings,
-            "intact": self.is_intact,
+            "compared": self.progress.files, "bytes": self.progress.size, "skipped": self.progress.skipped,
+            "lost": self.lost, "findings": findings, "intact": self.is_intact,
         }  # fmt: skip
 
     def lines(self) -> Iterator[str]:
@@ -46,8 +48,10 @@ class Compared(NamedTuple):
             yield f"{field(f'{each.agent}/{each.path}')}: {each.kind}: {each.detail}"
         if self.lost:
             yield "a writer dropped records that it could not write, so that a finding may be its change"
+        if self.progress.skipped:
+            yield f"{counted(self.progress.skipped, 'name')} passed over: no agent and no record can have such a name"
         kinds = Counter(each.kind for each in self.findings)
-        found = ", ".join(f"{number} {kind}" for kind, number in kinds.items()) or "all as the records tell"
+        found = ", ".join(f"{number} {kind}" for kind, number in kinds.items()) or _NOTHING[bool(self.progress.files)]
         yield f"{counted(self.progress.files, 'file')} compared: {found}"
 
 

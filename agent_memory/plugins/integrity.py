@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, cast
 
 from agent_memory.audit import LogLocation, log_at
-from agent_memory.audit.files import FileFinding, FileVerifier
+from agent_memory.audit.files import FileFinding, FilePart, FileVerifier
 from agent_memory.backend.helpers import Uncopied
 from agent_memory.errors import OperationDenied
 from agent_memory.hookspecs import Operation, Plugin, hookimpl
@@ -58,7 +58,7 @@ class IntegrityPlugin(Plugin, Uncopied):
         agent, path = operation.agent, operation.path
         if agent is None or operation.kind not in _READS or not self._is_chosen(path):
             return
-        part, deadline = _Part(content, start, size), time.monotonic() + WAIT_SECONDS
+        part, deadline = FilePart(content, start, size), time.monotonic() + WAIT_SECONDS
         with self._lock:
             while found := self._found(agent, path, part, operation.time):
                 if time.monotonic() > deadline:
@@ -72,25 +72,9 @@ class IntegrityPlugin(Plugin, Uncopied):
     def _is_chosen(self, path: str) -> bool:
         return any(matches(pattern, segments(path)) for pattern in self._patterns)
 
-    def _found(self, agent: str, path: str, part: _Part, read_at: float) -> FileFinding | None:
+    def _found(self, agent: str, path: str, part: FilePart, read_at: float) -> FileFinding | None:
         found = self._verifier.judged_now(agent, path, cast(Reader, part), read_at)
         return None if found is None or found.kind == "unvouched" else found
-
-
-class _Part:
-    """A part of a file that was read, as a reader; `read` returns None for bytes that are not in it."""
-
-    def __init__(self, content: bytes, start: int, size: int) -> None:
-        self.size = size
-        self._content = content
-        self._start = start
-
-    async def read(self, start: int, end: int) -> bytes | None:
-        """The bytes ``[start:end]`` of the file."""
-        at = start - self._start
-        if at < 0 or end - self._start > len(self._content):
-            return None
-        return self._content[at : end - self._start]
 
 
 def from_configuration(

@@ -329,8 +329,21 @@ def test_files_are_compared_with_the_log(run: Run, tmp_path: Path) -> None:
     document = json.loads(run("--json", "--url", "store", "audit", "verify", "--files").stdout)
     assert (document["intact"], document["files"]["intact"]) == (True, False)
     result = run("--url", "store", "audit", "verify", "--files", "--after", "bob/a.md")
-    assert (result.exit_code, result.stdout.splitlines()[-1]) == (0, "0 files compared: all as the records tell")
+    assert (result.exit_code, result.stdout.splitlines()[-1]) == (0, "0 files compared: nothing to compare")
     assert run("--url", "store", "audit", "verify", "--after", "bob/a.md").exit_code == 2
+
+
+def test_names_that_no_record_can_have_are_counted(run: Run, tmp_path: Path) -> None:
+    changed(tmp_path, run)
+    for name in ("bob/a\nb.md", "Not an id!/a.md"):
+        file = tmp_path / "store/agent_memory" / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_text("of another program")
+    result = run("--url", "store", "audit", "verify", "--files")
+    assert result.stdout.splitlines()[-2:] == [
+        "2 names passed over: no agent and no record can have such a name",
+        "1 file compared: all as the records tell",
+    ]
 
 
 @pytest.fixture
