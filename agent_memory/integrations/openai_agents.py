@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import logging
-from typing import Any, cast
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, TypeAlias, cast
 
-from agent_memory.errors import AgentMemoryFileNotFoundError, ConflictError
+from agent_memory.errors import AgentMemoryFileNotFoundError, ConflictError, FileTooLargeError
 from agent_memory.integrations.toolkit import (
     AnyMemory,
     Records,
@@ -13,6 +15,7 @@ from agent_memory.integrations.toolkit import (
     async_view,
     checked_id,
     from_json,
+    record_line,
     records,
     unusable,
 )
@@ -27,6 +30,7 @@ except ImportError as error:
 __all__ = ["AgentMemorySession"]
 
 _log = logging.getLogger("agent_memory")
+IsExpired: TypeAlias = Callable[[TResponseInputItem], bool]
 
 
 class AgentMemorySession(Session):
@@ -39,6 +43,10 @@ class AgentMemorySession(Session):
         memory: the tree that holds the file.
         session_id: any text.
         session_settings: their ``limit`` is the default of `get_items`; may be changed later.
+
+    An `OpenAIResponsesCompactionSession` over a session replaces what it compacts in one step. Automatic compaction
+    replaces the end of the history that the model saw, or nothing if another caller changed that end meanwhile. The two
+    private methods are those that the SDK calls of its own sessions, since 0.24.
 
     Lines that hold no JSON object are skipped, and counted in one logged warning. Methods raise the errors of
     `agent_memory.AgentMemory`. A call that is cancelled takes effect whole or not at all.
@@ -106,10 +114,60 @@ class AgentMemorySession(Session):
         """Remove all items, and lines without an item, in one step; the file stays, empty."""
         await self._memory.write(self._path, "")
 
-    async def _read(self, limit: int | None) -> Records[TResponseInputItem]:
+    async def _get_compaction_snapshot(self, limit: int, *, prune_prefix: IsExpired | None = None) -> Any:
+        """Return the last ``limit`` items for a compaction; None lets the SDK ask for all items.
+
+        ``prune_prefix`` tells which items at the beginning of the history a replacement removes too.
+        """
+        from agents.memory.session import _CompactionSnapshot
+
+        if type(self) is not AgentMemorySession:
+            return None  # a subclass may change the items
+        try:
+            data = await self._data()
+        except FileTooLargeError:
+            return None
+        found = [line for line in _lines(data) if line.item is not None]
+        last = found[-limit:]
+        items = [cast(TResponseInputItem, line.item) for line in last]
+        tail = data[last[0].start :] if last else b""
+
+        async def replace_suffix(start: int, output: list[TResponseInputItem]) -> bool:
+            if start >= len(last):
+                return False
+            return await self._replace(tail[last[start].start - last[0].start :], output, prune_prefix)
+
+        return _CompactionSnapshot(items, len(found) <= limit, replace_suffix)
+
+    async def _atomic_replace_items(self, items: list[TResponseInputItem]) -> bool:
+        """Replace all items in one step, for a compaction that a caller asked for."""
+        await self._memory.write(self._path, "".join(map(record_line, items)))
+        return True
+
+    async def _replace(self, end: bytes, output: list[TResponseInputItem], is_expired: IsExpired | None) -> bool:
+        """Replace the end of the history, unless another caller has changed it; lines without an item stay."""
+        damaged = [line.text.rstrip(b"\n") + b"\n" for line in _lines(end) if line.item is None and line.text.strip()]
+        new, is_replaced = b"".join(damaged) + "".join(map(record_line, output)).encode(), False
+
+        def replaced(data: bytes) -> bytes:
+            nonlocal is_replaced  # of the last call, which is the one that took effect
+            rest = data.removesuffix(end)
+            is_replaced = len(rest) < len(data) and rest[-1:] in (b"", b"\n")
+            return _without_expired(rest, is_expired) + new if is_replaced else data
+
+        try:
+            await self._memory.edit_bytes(self._path, replaced)
+        except AgentMemoryFileNotFoundError:
+            return False
+        return is_replaced
+
+    async def _data(self) -> bytes:
         files = await self._memory.read_many([self._path], missing_ok=True, bytes=True)
+        return files.get(self._path, b"")
+
+    async def _read(self, limit: int | None) -> Records[TResponseInputItem]:
         items = Records[TResponseInputItem]()
-        for line in (line for data in files.values() for line in data.split(b"\n")):
+        for line in (await self._data()).split(b"\n"):
             items.add(line, _item)
         if limit is not None:
             del items[: max(0, len(items) - limit)]
@@ -136,3 +194,28 @@ def _split(data: bytes) -> tuple[bytes, TResponseInputItem | None]:
             return data[:start] + data[end:], item
         end = start
     return data, None
+
+
+class _Line(NamedTuple):
+    """A line of a history, with its end of line; ``item`` is None if it holds none."""
+
+    start: int
+    text: bytes
+    item: TResponseInputItem | None
+
+
+def _lines(data: bytes) -> Iterator[_Line]:
+    start = 0
+    for text in io.BytesIO(data):
+        yield _Line(start, text, _item(from_json(text)))
+        start += len(text)
+
+
+def _without_expired(data: bytes, is_expired: IsExpired | None) -> bytes:
+    """Return a history without the expired items at its beginning."""
+    if is_expired is None:
+        return data
+    for line in _lines(data):
+        if line.item is None or not is_expired(line.item):
+            return data[line.start :]
+    return b""

@@ -46,6 +46,7 @@ __all__ = [
     "mapped_errors",
     "raise_failed",
     "read_each",
+    "record_line",
     "record_segment",
     "records",
     "remove",
@@ -173,15 +174,16 @@ async def append_records(memory: AsyncAgentMemory, path: str, values: Iterable[o
     Raises:
         InvalidContentError: a value is not JSON, or its line is longer than a read finds (16 MiB); nothing was written.
     """
-    text = "".join(f"{_line(value)}\n" for value in values)
+    text = "".join(map(record_line, values))
     return await memory.append(path, text, separator="\n") if text else None
 
 
-def _line(value: object) -> str:
+def record_line(value: object) -> str:
+    """Return a value as a line of JSON, with its end of line; errors as `append_records`."""
     line = to_json(value)
     if len(line) > MAX_LINE // 4 and len(line.encode()) > MAX_LINE:  # a character has at most 4 bytes
         raise InvalidContentError(f"the record's line has more than {MAX_LINE:,} bytes")
-    return line
+    return f"{line}\n"
 
 
 class Records(list[T]):

@@ -10,9 +10,10 @@ import subprocess
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final, TypeAlias
 
 import pytest
@@ -22,7 +23,12 @@ from hypothesis import strategies as st
 agents = pytest.importorskip("agents")
 
 from agents import Agent, RunConfig, Runner, TResponseInputItem, set_tracing_disabled  # noqa: E402
-from agents.memory import Session, SessionSettings, SQLiteSession  # noqa: E402
+from agents.memory import (  # noqa: E402
+    OpenAIResponsesCompactionSession,
+    Session,
+    SessionSettings,
+    SQLiteSession,
+)
 from agents.testing import ScriptedModel, assistant_message  # noqa: E402
 
 from agent_memory import (  # noqa: E402
@@ -34,7 +40,7 @@ from agent_memory import (  # noqa: E402
 from agent_memory.integrations.openai_agents import AgentMemorySession  # noqa: E402
 from agent_memory.testing import RecordingPlugin  # noqa: E402
 from agent_memory_memory import MemoryBackend  # noqa: E402
-from tests.integrations.kit import ADDITIONS, HOSTILE, IDS, PROCESSES, at_once, example_output, race, rounds  # noqa: E402
+from tests.integrations.kit import ADDITIONS, HOSTILE, IDS, PROCESSES, at_once, example_output, race, rounds, seen_by  # noqa: E402
 from tests.support.servers import Root, S3Server  # noqa: E402
 
 set_tracing_disabled(True)
@@ -59,6 +65,38 @@ def item(text: str) -> TResponseInputItem:
 
 def texts(items: list[TResponseInputItem]) -> list[str]:
     return [str(each.get("content")) for each in items]
+
+
+SUMMARY: Final[Any] = {"type": "compaction", "id": "cmp_1", "encrypted_content": "all of it"}
+
+
+class Compactions:
+    """A client of the compaction API that answers with `SUMMARY`; ``meanwhile`` is called during each call."""
+
+    def __init__(self, meanwhile: Callable[[], Awaitable[object]] | None = None) -> None:
+        self.inputs: list[Any] = []
+        self.responses = self
+        self._meanwhile = meanwhile
+
+    async def compact(self, **options: Any) -> Any:
+        self.inputs.append(options["input"])
+        if self._meanwhile is not None:
+            await self._meanwhile()
+        return SimpleNamespace(output=[SUMMARY], usage=None)
+
+    def over(self, session: Session) -> OpenAIResponsesCompactionSession:
+        """A session that is compacted after each turn."""
+        client: Any = self
+        return OpenAIResponsesCompactionSession(
+            ID, session, client=client, compaction_mode="input", should_trigger_compaction=lambda _: True
+        )
+
+
+async def runs(count: int, session: Session) -> None:
+    """Run an agent with a scripted model so many times."""
+    agent = Agent("assistant", model=ScriptedModel([[assistant_message("answer")]] * count))
+    for number in range(count):
+        await Runner.run(agent, f"turn {number}", session=session)
 
 
 @pytest.mark.asyncio
@@ -216,6 +254,30 @@ class SessionContract:
         assert model.last_call is not None
         assert texts(model.last_call.input) == ["4", "5", "now"]
         assert len(await session.get_items()) == 8
+
+    async def test_a_compaction_replaces_what_the_model_saw(self, make: Make) -> None:
+        compactions = Compactions()
+        await runs(2, compactions.over(make()))
+        assert len(compactions.inputs) == 2
+        assert await make().get_items() == [SUMMARY]
+
+    async def test_what_others_add_during_a_compaction_stays(self, make: Make) -> None:
+        compactions = Compactions(lambda: make().add_items([item("meanwhile")]))
+        await runs(1, compactions.over(make()))
+        assert [said(each) for each in await make().get_items()] == ["turn 0", "answer", "meanwhile"]
+
+    async def test_a_compaction_that_sees_a_part_keeps_the_items_before(self, make: Make) -> None:
+        await make().add_items([item(f"old {number}") for number in range(5)])
+        compactions = Compactions()
+        await runs(1, compactions.over(make(session_settings=SessionSettings(limit=2))))
+        assert len(compactions.inputs) == 1
+        assert texts((await make().get_items(100))[:-1]) == ["old 0", "old 1", "old 2"]
+        assert (await make().get_items(1)) == [SUMMARY]
+
+    async def test_a_compaction_on_request_replaces_all_items(self, make: Make) -> None:
+        await make().add_items([item(f"old {number}") for number in range(5)])
+        await Compactions().over(make()).run_compaction({"force": True, "compaction_mode": "input"})
+        assert await make().get_items() == [SUMMARY]
 
 
 def said(each: Any) -> str:
@@ -418,6 +480,48 @@ async def test_the_file_of_a_session_without_items_stays(memory: AgentMemory) ->
     await session.add_items([item("1")])
     await session.clear_session()
     assert memory.read(FILE) == ""
+
+
+@pytest.mark.asyncio
+async def test_a_compaction_is_one_step_at_any_moment() -> None:
+    recorder = RecordingPlugin()
+    with AgentMemory.open("memory://", plugins=[recorder]) as memory:
+        session = AgentMemorySession(memory, ID)
+        await session.add_items([item("old")])
+        memory.append(FILE, "damaged\n")
+        await runs(1, Compactions().over(session))
+        changes = [(kind, path) for kind, path in seen_by(recorder) if kind not in ("read", "scan", "stat")]
+        assert changes[-1] == ("edit", FILE), "automatic: the items that the model saw become a summary"
+        assert memory.read(FILE).splitlines() == ["damaged", json.dumps(SUMMARY, separators=(",", ":"))]
+        await Compactions().over(session).run_compaction({"force": True, "compaction_mode": "input"})
+        assert seen_by(recorder)[-1] == ("write", FILE), "on request"
+
+
+@pytest.mark.asyncio
+async def test_an_encrypted_session_prunes_expired_items_and_keeps_the_others(memory: AgentMemory) -> None:
+    session = AgentMemorySession(memory, ID)
+    await session.add_items([item(text) for text in ("expired", "expired", "kept", "expired", "seen")])
+    snapshot = await session._get_compaction_snapshot(1, prune_prefix=lambda each: each == item("expired"))
+    assert (snapshot.items, snapshot.complete) == ([item("seen")], False)
+    assert not await snapshot.replace_suffix(1, [])
+    assert await snapshot.replace_suffix(0, [SUMMARY])
+    assert await session.get_items() == [item("kept"), item("expired"), SUMMARY]
+    assert not await snapshot.replace_suffix(0, [SUMMARY]), "the end of the history has changed"
+
+
+@pytest.mark.asyncio
+async def test_a_subclass_or_a_large_history_is_not_compacted_in_part(memory: AgentMemory) -> None:
+    class Encrypting(AgentMemorySession):
+        pass
+
+    assert await Encrypting(memory, ID)._get_compaction_snapshot(5) is None
+    backend = MemoryBackend()
+    backend.max_bytes = 100
+    with AgentMemory.open(backend) as small:
+        session = AgentMemorySession(small, ID)
+        for number in range(4):
+            await session.add_items([item("x" * 40 + str(number))])
+        assert await session._get_compaction_snapshot(5) is None
 
 
 @pytest.mark.asyncio
