@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias, cast
 
 from agent_memory.audit.location import LogLocation
-from agent_memory.audit.logged import SKEW_SECONDS, LoggedAppend, LoggedFile, Ran, Whole
+from agent_memory.audit.logged import BEGINNING, NEVER, SKEW_SECONDS, LoggedAppend, LoggedFile, Whole
 from agent_memory.audit.names import AgentNames, is_digest
 from agent_memory.audit.salts import Salts
 from agent_memory.audit.states import FORGOTTEN, LoggedFiles
@@ -198,7 +198,7 @@ class FileVerifier:
         self, agent: str, path: str, state: LoggedFile, reader: Reader, busy: float | None = None
     ) -> FileFinding | None:
         """Compare a content with a state; None if it is as the records tell."""
-        wholes = [_content(each) for each in state.wholes] or ([] if state.doubt else [_NOTHING])
+        wholes = state.wholes or ([] if state.doubt else [_NOTHING])
         judged = [self._follow(agent, whole, state, reader, busy) for whole in reversed(wholes)]
         if "" in judged:
             return None
@@ -211,6 +211,9 @@ class FileVerifier:
     def _follow(self, agent: str, whole: Whole, state: LoggedFile, reader: Reader, busy: float | None) -> str:
         """Follow a content and its appends: "" if the file has it, else the bytes without proof, or the difference."""
         size, at, unproved = reader.size, whole.size or 0, ""
+        if not size and whole.digest == BEGINNING:
+            return "it is empty, the records tell of appends"
+        whole = _content(whole)
         if size < at:
             return f"it has {size:,} bytes, the record says {at:,}"
         proof = self._proves(agent, whole, _sha256(reader, 0, at))
@@ -223,7 +226,7 @@ class FileVerifier:
                 continue
             proof = self._appended(agent, append, reader, at) if append.size <= size else False
             if proof is False:
-                if append.when.may_follow(whole.when) and whole.when.may_follow(append.when):
+                if whole.when.may_follow(append.when):
                     continue  # it may have been replaced by the whole content
                 return f"its bytes from {at:,} on are not those of the records"
             unproved = unproved or ("" if proof else f"bytes {at:,} to {append.size:,}: no proof")
@@ -290,12 +293,12 @@ class FileVerifier:
         return agents
 
 
-_NOTHING: Final = Whole(Ran(0.0, 0.0, ""), 0, _EMPTY)
+_NOTHING: Final = Whole(NEVER, 0, _EMPTY)
 
 
 def _content(whole: Whole) -> Whole:
     """The content of a file that did not exist is empty, for the appends that follow."""
-    return Whole(whole.when, 0, _EMPTY) if whole.size is None else whole
+    return Whole(whole.when, 0, _EMPTY) if whole.size is None or whole.digest == BEGINNING else whole
 
 
 def _sha256(reader: Reader, start: int, end: int) -> str | None:

@@ -3,35 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 SKEW_SECONDS: Final = 2.0
 """The difference between the clocks of writers that is allowed for, in seconds."""
 MOVED: Final = "it changed while it was moved"
 """The doubt about the content of a file that certainly exists."""
 _IN_ONE_PIECE: Final = 100
+_MOST_PLACES: Final = 16
+BEGINNING: Final = ""
+"""The digest of an empty content that an append certainly followed."""
+Place: TypeAlias = tuple[float, float, str]
 
 
 class Ran(NamedTuple):
     """When an operation ran, in POSIX seconds, and the writer of its record.
 
-    ``origin`` is of the operation itself, if a move of the file then took its place in the order.
+    A move of the file takes its place in the order; ``before`` has the earlier places, the newest first.
     """
 
     start: float
     end: float
     writer: str
-    origin: tuple[float, float, str] | None = None
+    before: tuple[Place, ...] = ()
 
     def moved(self, move: Ran) -> Ran:
         """The place in the order after a move of the file."""
-        return move._replace(origin=self.origin or self[:3])
+        return move._replace(before=(self[:3], *self.before)[:_MOST_PLACES])
 
     def may_follow(self, other: Ran) -> bool:
         """Whether this operation may have happened after another one whose record is in front of it in the order."""
-        if self.origin and other.origin and self[:3] == other[:3]:
-            return Ran(*self.origin).may_follow(Ran(*other.origin))
-        return self.end + (0.0 if self.writer == other.writer else SKEW_SECONDS) > other.start
+        for own, its in zip((self[:3], *self.before), (other[:3], *other.before), strict=False):
+            if own != its:  # after the moves that both files had
+                return own[1] + (0.0 if own[2] == its[2] else SKEW_SECONDS) > its[0]
+        return True
 
 
 class Whole(NamedTuple):
@@ -44,6 +49,14 @@ class Whole(NamedTuple):
     size: int | None
     digest: str | None = None
     salt: str | None = None
+
+    def begun(self) -> Whole:
+        """The content if the file exists: after a removal, empty until the append that created it again."""
+        return Whole(self.when, 0, BEGINNING) if self.size is None else self
+
+
+NEVER: Final = Ran(0.0, 0.0, "")
+"""The place of the state before all records."""
 
 
 class LoggedAppend(NamedTuple):
@@ -80,7 +93,9 @@ class LoggedFile:
 
     def take(self, other: LoggedFile, when: Ran, *, existed: bool) -> None:
         """Take the contents of another file that was moved or copied here; ``existed``: that file certainly existed."""
-        wholes = [each for each in other.wholes if each.size is not None or not existed]
+        wholes = other.wholes or ([] if other.doubt else [Whole(NEVER, None)])
+        if existed:
+            wholes = [each.begun() for each in wholes if each.size is not None or other.appends]
         appends, doubt = other.appends, other.doubt or (MOVED if other.latest > when.start else "")
         if self._begin_with(when) if existed else not self._is_replaced(when):
             self.wholes += [each._replace(when=each.when.moved(when)) for each in wholes]

@@ -359,10 +359,10 @@ class LoggedFiles:
         if agent in self._doubted:
             for name in _below(files, target):
                 files[name].doubt = FORGOTTEN  # a file without records may have got this name
-        for name in _below(files, path):
-            if (moved := files[name]).may_exist:
-                new = files.setdefault(target + name[len(path) :], LoggedFile())
-                new.take(moved, when, existed=moved.exists or name == path)
+        names = [name for name in _below(files, path) if files[name].may_exist]
+        for name in names:  # a former file, if there are others below: then a directory has its name
+            new = files.setdefault(target + name[len(path) :], LoggedFile())
+            new.take(files[name], when, existed=files[name].exists or names == [path])
         if removes:
             self._remove(agent, path, when)
 
@@ -403,6 +403,11 @@ def _decoded(files: Iterable[Sequence[Any]]) -> defaultdict[str, dict[str, Logge
     for agent, path, doubt, wholes, appends in files:  # without a path: all files of the agent are in doubt
         state = found[agent].setdefault(path, LoggedFile())
         state.doubt = doubt
-        state.wholes += [Whole(Ran(*when), *rest) for when, *rest in wholes]
-        state.appends += [LoggedAppend(Ran(*when), *rest) for when, *rest in appends]
+        state.wholes += [Whole(_decoded_ran(when), *rest) for when, *rest in wholes]
+        state.appends += [LoggedAppend(_decoded_ran(when), *rest) for when, *rest in appends]
     return found
+
+
+def _decoded_ran(when: Sequence[Any]) -> Ran:
+    start, end, writer, before = when
+    return Ran(start, end, writer, tuple((start, end, writer) for start, end, writer in before))

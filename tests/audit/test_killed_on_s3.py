@@ -21,23 +21,35 @@ from tests.support.servers import Root, S3Server
 pytestmark = pytest.mark.long
 
 
-def merged(_: Trial, log: LogLocation) -> object:
+class OpenTrial(Trial):
+    """A log that is open already."""
+
+    def __init__(self, log: LogLocation, directory: Path) -> None:
+        super().__init__("", directory)
+        self._log = log
+
+    @property
+    def location(self) -> LogLocation:
+        return self._log
+
+
+def merged(trial: Trial) -> object:
     with patch.object(merging_module, "time", Later):
-        return merge(log)
+        return merge(trial.location)
 
 
-CALLS: dict[str, Callable[[Trial, LogLocation], object]] = {
+CALLS: dict[str, Callable[[Trial], object]] = {
     "merge": merged,
-    "prune": lambda trial, log: trial.renewal(log).prune(FAR),
-    "close": lambda trial, log: trial.renewal(log).close(),
-    "restart": lambda trial, log: trial.renewal(log).restart("lost a line"),
+    "prune": lambda trial: trial.renewal().prune(FAR),
+    "close": lambda trial: trial.renewal().close(),
+    "restart": lambda trial: trial.renewal().restart("lost a line"),
 }
 
 
 def call_on_log(memory: AgentMemory, name: str) -> None:
     """Make a call on the log of a memory; ``name`` has the call and the directory of the checkpoints."""
     call, _, directory = name.partition(" ")
-    CALLS[call](Trial("", Path(directory)), LogLocation.below(memory._tree.backend))
+    CALLS[call](OpenTrial(LogLocation.below(memory._tree.backend), Path(directory)))
 
 
 @pytest.mark.parametrize("call", CALLS)
@@ -58,7 +70,7 @@ def test_a_process_killed_before_any_request_leaves_a_whole_log(ministack: S3Ser
             assert verdict.is_intact or (call == "restart" and not is_done), f"before request {at}: {verdict}"
             assert kept == before or (call in ("prune", "close") and set(kept) < set(before)), f"before request {at}"
             if not (call == "restart" and verdict.is_intact):
-                CALLS[call](trial, trial.location)
+                CALLS[call](trial)
             trial.write(1, "zoe")
             assert trial.verdict().is_intact, f"repeated after a kill before request {at}: {trial.verdict()}"
             expected = 1 if call in ("prune", "close") else len(before) + 1

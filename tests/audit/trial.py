@@ -52,9 +52,9 @@ class Trial:
         def receive(position: Position, identity: str) -> None:
             heads(AuditCheckpoint(0.0, *position, identity))
 
-        heads, log = CheckpointFile(self.heads, required=True), location or self.location
-        proofs = Proofs(self.anchors(), None, log.identity(), {}, salts=True)
-        return Renewal(log, proofs, "ops", receive, **options)
+        heads = CheckpointFile(self.heads, required=True)
+        proofs = Proofs(self.anchors(), None, self.location.identity(), {}, salts=True)
+        return Renewal(location or self.location, proofs, "ops", receive, **options)
 
     def appends(self, location: LogLocation | None = None) -> list[str]:
         return [record["id"] for record in records(location or self.location) if record.get("operation") == "append"]
