@@ -199,7 +199,7 @@ def test_an_operation_without_a_known_outcome_leaves_a_doubt_until_the_file_is_w
 
 
 @pytest.mark.parametrize("paths", ["names", "digest", "both"])
-@pytest.mark.parametrize("seed", range(20 if sizes.is_long else 4))
+@pytest.mark.parametrize("seed", range(40 if sizes.is_long else 4))
 def test_random_operations_leave_no_finding_and_then_each_changed_byte_is_named(
     tmp_path: Path, seed: int, paths: str
 ) -> None:

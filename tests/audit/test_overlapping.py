@@ -158,3 +158,53 @@ def test_a_file_without_a_name_is_missed_after_any_name(held: Overlapping) -> No
     held.change("bob", "a", lambda _: None)
     held.change("bob", "\u00e9", lambda _: None)
     assert [kind for kind, *_ in held.told(after=("bob", "\u00e8"))] == ["missing", "missing"]
+
+
+def test_a_state_that_was_moved_twice_has_its_place_after_the_first_move(held: Overlapping) -> None:
+    with held.writers() as (one, other):
+        one.did("write", "x", 0.1, 0.2, "a long content")
+        one.did("append", "x", 0.21, 0.22, "+", size=15)
+        one.did("write", "y", 0.3, 0.4, "newer")
+        other.did("rename", "x", 0.35, 0.5, target="y")
+        other.did("rename", "y", 0.65, 0.7, target="z")
+    for text in ("a long content+", "newer"):
+        assert held.has(z=text) == []
+    for text in ("a long content", "NEWER"):
+        assert held.has(z=text) == [("changed", "bob", "z")]
+
+
+@pytest.mark.parametrize("text", ["a", "ab"])
+def test_a_file_that_was_created_again_by_an_append_keeps_its_beginning_when_it_is_moved(
+    held: Overlapping, text: str
+) -> None:
+    with held.writers() as (one, other):
+        one.did("write", "x", 0.1, 0.2, "before")
+        one.did("delete", "x", 0.3, 0.4)
+        for size in range(1, len(text) + 1):
+            one.did("append", "x", size, size + 0.1, text[size - 1], size=size)
+        one.did("write", "z", 3.9, 3.95, "at the target")
+        other.did("rename", "x", 4.0, 4.1, target="z")
+    for each in (text, "at the target"):
+        assert held.has(z=each) == []
+    for each in ("", "before"):
+        assert held.has(z=each) == [("changed", "bob", "z")]
+
+
+def test_a_file_without_a_recorded_write_is_moved_to_a_name_that_had_one(held: Overlapping) -> None:
+    with held.writers() as (one, other):
+        one.did("append", "x", 0.1, 0.2, "new", size=3)
+        one.did("write", "y", 1.0, 1.1, "old content")
+        other.did("delete", "y", 1.2, 1.3)
+        other.did("copy", "x", 1.4, 1.5, target="y")
+    assert held.has(x="new", y="new") == []
+    assert held.has(x="new", y="NEW") == [("changed", "bob", "y")]
+
+
+def test_a_directory_in_the_place_of_a_former_file_moves_without_that_file(held: Overlapping) -> None:
+    with held.writers() as (one, other):
+        one.did("write", "a", 0.1, 0.2, "a file")
+        other.did("delete", "a", 0.3, 0.4)
+        other.did("write", "a/b", 0.5, 0.6, "below")
+        one.did("rename", "a", 0.7, 0.8, target="f")
+    assert held.has(**{"f/b": "below"}) == []
+    assert held.has(**{"f/b": None}) != []
