@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from datetime import UTC, date, datetime, time
+from enum import Enum
 from functools import partial
-from itertools import takewhile
+from itertools import groupby, takewhile
 from math import inf
 from typing import Any, TypedDict
+from uuid import UUID
 
-from agent_memory.errors import AgentMemoryError, AgentMemoryFileNotFoundError, InvalidPathError, ReadError
+from agent_memory.backend import Entry
+from agent_memory.errors import (
+    AgentMemoryError,
+    AgentMemoryFileNotFoundError,
+    InvalidContentError,
+    InvalidPathError,
+    ReadError,
+)
 from agent_memory.integrations.toolkit import (
     AnyMemory,
     async_view,
@@ -54,7 +65,8 @@ __all__ = ["AgentMemoryStore"]
 _log = logging.getLogger(__name__)
 _SUFFIX = ".json"  # no label contains a dot, so no namespace's directory has this end
 _BLOCK = 64
-"""The most files that a search reads before it counts its matches."""
+"""The most files that a search reads before it counts its matches, and as many as the storage wrote at one time."""
+_NO_MEANING = "a search ranks by the words of its query: this store has no vectors, so no search by meaning"
 
 
 class AgentMemoryStore(BaseStore):
@@ -62,28 +74,38 @@ class AgentMemoryStore(BaseStore):
 
     An item is the file ``<label>/<label>/<key>.json`` with its value, ``created_at`` and ``updated_at``. Labels and
     keys may be any str, encoded by `agent_memory.encode_segment`; one over 240 bytes is kept in ``.texts/``, also after
-    its items are deleted. A put keeps ``created_at``. A search returns items in the order of their paths, and ignores
-    ``query``. Other operations in a batch see the state before its puts; puts of several items are not one step.
+    its items are deleted. A put keeps ``created_at``. A search returns the newest items first, by the storage's times;
+    with a ``query``, first those that have more of its words in their values. Other operations in a batch see the state
+    before its puts; puts of several items are not one step.
 
     Args:
         memory: the tree of the items.
 
     Raises `InvalidNamespaceError` also for an item whose path has over 768 bytes or 32 segments, `NotImplementedError`
-    for a ``ttl``, `InvalidContentError` (a ValueError) for a value that is not JSON, and the errors of `AgentMemory`. A
-    file that holds no item is skipped by a search, with a warning in the log; ``get`` raises `ReadError`, and ``put``
-    replaces it.
+    for a ``ttl``, `InvalidContentError` (a ValueError) for a value that JSON cannot store, and the errors of
+    `AgentMemory`. A file that holds no item is skipped by a search, with a warning in the log; ``get`` raises
+    `ReadError`, and ``put`` replaces it.
     """
 
     def __init__(self, memory: AnyMemory) -> None:
         self._sync, self._async = sync_view(memory), async_view(memory)
+        self._has_told = False
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
         """See `BaseStore.batch`."""
-        return step(_batch(self._sync, ops))
+        return step(_batch(self._sync, self._told(ops)))
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
         """See `BaseStore.batch`."""
-        return await _batch(self._async, ops)
+        return await _batch(self._async, self._told(ops))
+
+    def _told(self, ops: Iterable[Op]) -> list[Op]:
+        """Say once in the log what a query means here."""
+        asked = list(ops)
+        if not self._has_told and any(isinstance(op, SearchOp) and op.query for op in asked):
+            self._has_told = True
+            _log.warning(_NO_MEANING)
+        return asked
 
 
 class _ItemRecord(TypedDict):
@@ -115,7 +137,7 @@ def _checked(op: Op) -> Op:
     if isinstance(op, PutOp) and op.value is not None:
         if op.ttl is not None:
             raise NotImplementedError("this store keeps an item until it is deleted: pass ttl=None")
-        to_json(dict(op.value))
+        to_json(_storable(dict(op.value)))
     return op
 
 
@@ -170,7 +192,7 @@ async def _put(memory: AsyncAgentMemory, path: str, op: PutOp) -> None:
     if op.value is None:
         await remove(memory, path)
         return
-    value = dict(op.value)
+    value = _storable(dict(op.value))
 
     def replaced(old: bytes) -> bytes:
         now, record = datetime.now(UTC), _parsed(old)
@@ -185,17 +207,41 @@ async def _put(memory: AsyncAgentMemory, path: str, op: PutOp) -> None:
 
 
 async def _search(memory: AsyncAgentMemory, op: SearchOp) -> list[SearchItem]:
-    paths, known, items = await _files(memory, op.namespace_prefix), dict[str, str | None](), list[SearchItem]()
+    entries, known, items = await _files(memory, op.namespace_prefix), dict[str, str | None](), list[SearchItem]()
     stop = op.offset + op.limit if min(op.offset, op.limit) >= 0 else inf  # a slice counts negative bounds from the end
+    words = _words(op.query or "")
+    if words:
+        stop = inf  # the best items may be the oldest ones
     size = _BLOCK if op.filter else int(max(1, min(stop, _BLOCK)))
-    for start in range(0, len(paths), size):
+    for paths in _newest_first(entries, size):
         if len(items) >= stop:
             break
-        found = await read_each(memory, paths[start : start + size])
-        for path, record in _matching(found, op.filter):
+        found = _matching(await read_each(memory, paths), op.filter)
+        for path, record in sorted(found, key=lambda each: each[1]["updated_at"], reverse=True):
             if texts := await _texts(memory, path, known):
                 items.append(SearchItem(texts[:-1], texts[-1], **record))
+    if words:
+        items.sort(key=lambda item: len(words & _words(to_json(item.value))), reverse=True)
     return items[op.offset : op.offset + op.limit]
+
+
+def _newest_first(entries: Iterable[Entry], size: int) -> Iterator[list[str]]:
+    """The files in portions of at least ``size``; those that the storage wrote at one time are in one portion."""
+    portion: list[str] = []
+    for _, group in groupby(sorted(entries, key=_modified, reverse=True), _modified):
+        portion += [entry.path for entry in group]
+        if len(portion) >= size:
+            yield portion
+            portion = []
+    yield portion
+
+
+def _modified(entry: Entry) -> float:
+    return entry.modified
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"\w+", text.casefold()))
 
 
 def _matching(found: Mapping[str, bytes], wanted: dict[str, Any] | None) -> list[tuple[str, _ItemRecord]]:
@@ -212,14 +258,14 @@ def _matching(found: Mapping[str, bytes], wanted: dict[str, Any] | None) -> list
 async def _namespaces(memory: AsyncAgentMemory, op: ListNamespacesOp) -> Result:
     prefix = next((each.path for each in op.match_conditions or () if each.match_type == "prefix"), ())
     files, known = await _files(memory, tuple(takewhile(lambda label: label != "*", prefix))), dict[str, str | None]()
-    found = [await _texts(memory, directory, known) for directory in {path.rpartition("/")[0] for path in files}]
+    found = [await _texts(memory, directory, known) for directory in {entry.path.rpartition("/")[0] for entry in files}]
     store = InMemoryStore()
     store.batch([PutOp(namespace, "", {}) for namespace in found if namespace is not None])
     return store.batch([op])[0]
 
 
-async def _files(memory: AsyncAgentMemory, namespace: Sequence[str]) -> list[str]:
-    return [entry.path for entry in await memory.list(_directory(namespace)) if entry.path.endswith(_SUFFIX)]
+async def _files(memory: AsyncAgentMemory, namespace: Sequence[str]) -> list[Entry]:
+    return [entry for entry in await memory.list(_directory(namespace)) if entry.path.endswith(_SUFFIX)]
 
 
 async def _texts(memory: AsyncAgentMemory, path: str, known: dict[str, str | None]) -> tuple[str, ...] | None:
@@ -240,3 +286,29 @@ async def _text(memory: AsyncAgentMemory, segment: str) -> str | None:
     except InvalidNamespaceError:
         return None
     return text
+
+
+def _storable(value: Any, at: str = "the value") -> Any:
+    """The JSON of a value as LangGraph's own stores have it: times, UUIDs, enums and dataclasses too.
+
+    Raises:
+        InvalidContentError: the key of a dict is no str, for the file could have it twice.
+    """
+    if isinstance(value, Enum):
+        return _storable(value.value, at)
+    if isinstance(value, Mapping):
+        for key in value:
+            if not isinstance(key, str):
+                raise InvalidContentError(f"{at} has the key {key!r}, a {type(key).__name__}: keys must be str")
+        return {str(key): _storable(each, f"{at}[{key!a}]") for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_storable(each, f"{at}[{number}]") for number, each in enumerate(value)]
+    if isinstance(value, datetime | date | time):
+        return value.isoformat()
+    if isinstance(value, UUID):
+        return str(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return {each.name: _storable(getattr(value, each.name), f"{at}.{each.name}") for each in fields(value)}
+    if value is None or isinstance(value, str | int | float):
+        return value
+    raise InvalidContentError(f"{at} is a {type(value).__name__}, which JSON cannot store")
