@@ -29,7 +29,7 @@ MODULES: Final = {
     "anthropic": f"{_ADAPTER}.anthropic",
     "mcp": "mcp agent_memory.mcp_server",
     "search": "re2 agent_memory.tools",
-    "otel": "opentelemetry agent_memory.plugins.opentelemetry",
+    "otel": "opentelemetry.trace agent_memory.plugins.opentelemetry",
     "testing": "agent_memory.testing agent_memory.testing.pytest_plugin",
     "agent-framework": f"{_ADAPTER}.agent_framework",
     "claude-agent-sdk": f"{_ADAPTER}.claude_agent_sdk",
