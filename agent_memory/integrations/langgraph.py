@@ -137,7 +137,7 @@ def _checked(op: Op) -> Op:
     if isinstance(op, PutOp) and op.value is not None:
         if op.ttl is not None:
             raise NotImplementedError("this store keeps an item until it is deleted: pass ttl=None")
-        to_json(_storable(dict(op.value)))
+        return op._replace(value=_stored(op.value))
     return op
 
 
@@ -192,7 +192,7 @@ async def _put(memory: AsyncAgentMemory, path: str, op: PutOp) -> None:
     if op.value is None:
         await remove(memory, path)
         return
-    value = _storable(dict(op.value))
+    value = op.value
 
     def replaced(old: bytes) -> bytes:
         now, record = datetime.now(UTC), _parsed(old)
@@ -221,7 +221,7 @@ async def _search(memory: AsyncAgentMemory, op: SearchOp) -> list[SearchItem]:
             if texts := await _texts(memory, path, known):
                 items.append(SearchItem(texts[:-1], texts[-1], **record))
     if words:
-        items.sort(key=lambda item: len(words & _words(to_json(item.value))), reverse=True)
+        items.sort(key=lambda item: len(words & _words("\n".join(_leaves(item.value)))), reverse=True)
     return items[op.offset : op.offset + op.limit]
 
 
@@ -238,6 +238,15 @@ def _newest_first(entries: Iterable[Entry], size: int) -> Iterator[list[str]]:
 
 def _modified(entry: Entry) -> float:
     return entry.modified
+
+
+def _leaves(value: Any) -> Iterator[str]:
+    """The texts and numbers in the value of an item."""
+    if isinstance(value, dict | list):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _leaves(each)
+    else:
+        yield str(value)
 
 
 def _words(text: str) -> set[str]:
@@ -286,6 +295,16 @@ async def _text(memory: AsyncAgentMemory, segment: str) -> str | None:
     except InvalidNamespaceError:
         return None
     return text
+
+
+def _stored(value: Mapping[str, Any]) -> dict[str, Any]:
+    """A value as its file has it; raises `InvalidContentError` if JSON cannot store it."""
+    try:
+        stored: dict[str, Any] = _storable(dict(value))
+    except RecursionError:
+        raise InvalidContentError("the record cannot be stored as JSON: RecursionError") from None
+    to_json(stored)
+    return stored
 
 
 def _storable(value: Any, at: str = "the value") -> Any:
