@@ -147,7 +147,7 @@ class FileVerifier:
         for entry in self._entries(agent, progress):
             wanted.pop(self.states.name(agent, entry.path), None)
             if entry.path > after:
-                judged = self._judged(agent, entry.path, self._content(agent, entry.path))
+                judged = self._judged(agent, entry.path, self._opened(agent, entry.path, _BLOCK))
                 found += [judged] if judged else []
                 progress.files, progress.size = progress.files + 1, progress.size + entry.size
                 progress.agent, progress.path = agent, entry.path
@@ -257,20 +257,13 @@ class FileVerifier:
         return False if recorded.salt == names.commitment else None
 
     def _reader(self, agent: str, path: str) -> Reader | None:
-        if is_digest(agent) or is_digest(path):
-            return None
-        reader = self._store.reader(Key.agent(agent).join(path))
-        try:
-            step(reader.read(0, 0))
-        except AgentMemoryFileNotFoundError:
-            return None
-        return reader
+        return None if is_digest(agent) or is_digest(path) else self._opened(agent, path, 0)
 
-    def _content(self, agent: str, path: str) -> Reader | None:
-        """A reader of a file; a small file is read at once, which is one request instead of several."""
+    def _opened(self, agent: str, path: str, most: int) -> Reader | None:
+        """A reader of a file; a file of at most ``most`` bytes is read at once, with one request instead of several."""
         reader = self._store.reader(Key.agent(agent).join(path))
         try:
-            data = step(reader.read(0, _BLOCK))
+            data = step(reader.read(0, most))
         except AgentMemoryFileNotFoundError:
             return None
         return cast(Reader, FilePart(data, 0, reader.size)) if len(data) == reader.size else reader

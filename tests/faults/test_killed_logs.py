@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,17 +39,12 @@ class Kills:
         self.calls: tuple[Call, ...] = report.calls
 
     def faults(self, fault: Fault, at: int, *, beside: bool = False) -> list[str]:
-        """The faults after a kill at a system call; ``beside``: a writer goes on meanwhile."""
+        """Return the faults after a kill at a system call; with ``beside`` a writer appends during the operation."""
         base = self._directory / f"{fault.name} {at}"
         self._operation.prepare(base)
-        before = self._ids(base)
-        plan = Plan(fault, at)
-        if beside:
-            with self._writing(base) as acknowledged:
-                report = self._worker.do(Try(base, "memory://", self._operation.name, plan))
-        else:
-            acknowledged = set()
-            report = self._worker.do(Try(base, "memory://", self._operation.name, plan))
+        before = {record["id"] for record in _operations(self._operation.trial(base).location)}
+        with self._writing(base) if beside else nullcontext(set[str]()) as acknowledged:
+            report = self._worker.do(Try(base, "memory://", self._operation.name, Plan(fault, at)))
         found = [] if report.error is None else [f"raised {report.error!r}"]
         found += self._judged(base, before, acknowledged, is_done=bool(report.acknowledged))
         call = self.calls[at - 1] if at <= len(self.calls) else "the acknowledgement"
@@ -78,7 +74,7 @@ class Kills:
         """The faults of the records: missing in the log and its archives, or twice in one of them."""
         everywhere = set[str]()
         for location in self._locations(base):
-            told = [record for record in records(location) if record["event"] == "operation"]
+            told = _operations(location)
             ids = [record["id"] for record in told]
             everywhere.update(ids, (record["path"] for record in told))
             if len(ids) != len(set(ids)):
@@ -89,10 +85,6 @@ class Kills:
     def _locations(self, base: Path) -> list[LogLocation]:
         archives = [self._operation.archive(base, name) for name in ("archive", "later") if (base / name).exists()]
         return [self._operation.trial(base).location, *archives]
-
-    def _ids(self, base: Path) -> set[str]:
-        location = self._operation.trial(base).location
-        return {record["id"] for record in records(location) if record["event"] == "operation"}
 
     @contextmanager
     def _writing(self, base: Path) -> Iterator[set[str]]:
@@ -118,6 +110,11 @@ class Kills:
         finally:
             ended.set()
             writer.join()
+
+
+def _operations(location: LogLocation) -> list[dict[str, Any]]:
+    """The records of operations in a log."""
+    return [record for record in records(location) if record["event"] == "operation"]
 
 
 @pytest.fixture

@@ -71,7 +71,7 @@ SUMMARY: Final[Any] = {"type": "compaction", "id": "cmp_1", "encrypted_content":
 
 
 class Compactions:
-    """A client of the compaction API that answers with `SUMMARY`; ``meanwhile`` is called during each call."""
+    """A client of the compaction API: each call first runs ``meanwhile``, then returns `SUMMARY`."""
 
     def __init__(self, meanwhile: Callable[[], Awaitable[object]] | None = None) -> None:
         self.inputs: list[Any] = []
