@@ -8,6 +8,7 @@ several writers). A server that does not start fails the run with its log.
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import json
 import os
@@ -27,7 +28,6 @@ from typing import Any, NoReturn
 
 import pytest
 from hypothesis import HealthCheck, settings
-from xdist.scheduler import LoadScopeScheduling
 
 from agent_memory.testing import FunctionalContract
 from tests.faults.building import NO_COMPILER
@@ -36,7 +36,7 @@ from tests.support.ceph import cluster
 from tests.support.leaving_out import LongTests
 from tests.support.places import Place, in_a_versioned_bucket, on_disk
 from tests.support.progress import report_quietly
-from tests.support.scopes import scope_of
+from tests.support.scopes import Scheduling
 from tests.support.servers import KEY, ROOTS, SECRET, Root, S3Server, free_port
 
 pytest_plugins = ["pytester", "agent_memory.testing.pytest_plugin"]
@@ -113,23 +113,6 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(LongTests())
 
 
-class Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
-    """Give each process one test after the other.
-
-    The tests of one scope run in one process. So do all tests on Ceph, to start one cluster.
-    """
-
-    def _split_scope(self, nodeid: str) -> str:
-        return scope_of(nodeid)
-
-    def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:
-        """Forget each completed scope: the base class counts the tests of all of them after each test."""
-        super().mark_test_complete(node, item_index, duration)
-        work, scope = self.assigned_work[node], self._split_scope(self.registered_collections[node][item_index])
-        if all(work[scope].values()):
-            del work[scope]
-
-
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
     return Scheduling(config, log)
 
@@ -153,6 +136,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _is_of_ecosystem(item: pytest.Item) -> bool:
     return item.nodeid.startswith(_ECOSYSTEM) or item.get_closest_marker("ecosystem") is not None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """End the process, with the stacks of all threads, if pytest-timeout cannot end a test.
+
+    Its exception waits for ever where a pool of threads or an event loop, on its way out, waits for what hangs.
+    """
+    seconds = float(item.config.getoption("timeout", None) or item.config.getini("timeout"))
+    faulthandler.dump_traceback_later(1.2 * seconds, file=_stderr, exit=True)
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 def pytest_collection_finish() -> None:

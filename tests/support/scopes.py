@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from xdist.scheduler import LoadScopeScheduling
+
 _ON_CEPH = ("::TestCeph", "::TestObstoreOnCeph", "on_ceph", "::test_ceph_")
 """Parts of the node ids of tests that use Ceph."""
 _TOGETHER = (
@@ -22,3 +26,32 @@ def scope_of(node_id: str) -> str:
     if any(name in node_id for name in _ON_CEPH):
         return "ceph"
     return next((start for start in _TOGETHER if node_id.startswith(start)), node_id)
+
+
+class Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
+    """Give each process one test after the other.
+
+    The tests of one scope run in one process. So do all tests on Ceph, to start one cluster.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        return scope_of(nodeid)
+
+    def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:
+        """Forget each completed scope: the base class counts the tests of all of them after each test."""
+        super().mark_test_complete(node, item_index, duration)
+        work, scope = self.assigned_work[node], self._split_scope(self.registered_collections[node][item_index])
+        if all(work[scope].values()):
+            del work[scope]
+
+    def remove_node(self, node: Any) -> Any:
+        """Run no test again that ended its process: the base class gives it to the next one, and so on."""
+        work = self.assigned_work[node]
+        ended = next((test for tests in work.values() for test, is_done in tests.items() if not is_done), None)
+        if ended is not None:
+            scope = self._split_scope(ended)
+            work[scope][ended] = True
+            if all(work[scope].values()):
+                del work[scope]
+        super().remove_node(node)
+        return ended
