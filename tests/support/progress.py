@@ -1,4 +1,4 @@
-"""A plugin of pytest: a quiet run prints a line at each fifth of its tests, and no letter for a test that passed."""
+"""A plugin of pytest: a quiet run prints a line at each fifth of its tests and for each failure, not for a success."""
 
 from __future__ import annotations
 
@@ -25,6 +25,9 @@ class Progress:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._failed += report.failed
+        if report.failed:
+            self._reporter.ensure_newline()
+            self._reporter.write_line(f"{report.nodeid} failed")
         if report.when != "teardown":
             return
         self._done += 1
