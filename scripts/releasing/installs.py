@@ -36,7 +36,7 @@ MODULES: Final = {
     "deepagents": f"{_ADAPTER}.deepagents",
     "google-adk": f"{_ADAPTER}.google_adk {_ADAPTER}.google_adk_memory",
     "langchain": f"{_ADAPTER}.langchain",
-    "langgraph": f"{_ADAPTER}.langgraph",
+    "langgraph": f"{_ADAPTER}.langgraph {_ADAPTER}.langgraph_saver",
     "openai-agents": f"{_ADAPTER}.openai_agents",
     "pydantic-ai": f"{_ADAPTER}.pydantic_ai {_ADAPTER}.pydantic_ai_memory",
     "strands": f"{_ADAPTER}.strands",
