@@ -1,4 +1,4 @@
-"""Artifacts and memories of Google's Agent Development Kit. Needs ``pip install 'agent-memory-files[google-adk]'``."""
+"""Artifacts, memories and sessions of Google's ADK. Needs ``pip install 'agent-memory-files[google-adk]'``."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ try:
     from google.genai import types
 
     from agent_memory.integrations.google_adk_memory import AgentMemoryMemoryService
+    from agent_memory.integrations.google_adk_sessions import AgentMemorySessionService
 except ImportError as error:
     raise kit.unusable("google-adk", "google-adk", error) from error
 
-__all__ = ["AgentMemoryArtifactService", "AgentMemoryMemoryService"]
+__all__ = ["AgentMemoryArtifactService", "AgentMemoryMemoryService", "AgentMemorySessionService"]
 
 _USER: Final = "user:"
 _MOST_REFERENCES: Final = 5

@@ -7,18 +7,22 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
-from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.base import (
-    BaseCheckpointSaver,
-    ChannelVersions,
-    Checkpoint,
-    CheckpointMetadata,
-    CheckpointTuple,
-)
-from langgraph.checkpoint.serde.base import SerializerProtocol
+from agent_memory.integrations.toolkit import AnyMemory, async_view, step, sync_view, unusable
 
-from agent_memory.integrations._langgraph_threads import Threads
-from agent_memory.integrations.toolkit import AnyMemory, async_view, step, sync_view
+try:
+    from langchain_core.runnables import RunnableConfig
+    from langgraph.checkpoint.base import (
+        BaseCheckpointSaver,
+        ChannelVersions,
+        Checkpoint,
+        CheckpointMetadata,
+        CheckpointTuple,
+    )
+    from langgraph.checkpoint.serde.base import SerializerProtocol
+
+    from agent_memory.integrations._langgraph_threads import Threads
+except ImportError as error:
+    raise unusable("langgraph-checkpoint", "langgraph", error) from error
 
 __all__ = ["AgentMemorySaver"]
 

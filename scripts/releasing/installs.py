@@ -34,7 +34,7 @@ MODULES: Final = {
     "agent-framework": f"{_ADAPTER}.agent_framework",
     "claude-agent-sdk": f"{_ADAPTER}.claude_agent_sdk",
     "deepagents": f"{_ADAPTER}.deepagents",
-    "google-adk": f"{_ADAPTER}.google_adk {_ADAPTER}.google_adk_memory",
+    "google-adk": f"{_ADAPTER}.google_adk {_ADAPTER}.google_adk_memory {_ADAPTER}.google_adk_sessions",
     "langchain": f"{_ADAPTER}.langchain",
     "langgraph": f"{_ADAPTER}.langgraph {_ADAPTER}.langgraph_saver",
     "openai-agents": f"{_ADAPTER}.openai_agents",
