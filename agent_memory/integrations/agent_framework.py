@@ -5,6 +5,7 @@ The framework warns once, at the import of this module, that its `AgentFileStore
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -13,8 +14,11 @@ from agent_memory.errors import (
     AgentMemoryFileNotFoundError,
     FileAlreadyExistsError,
     FileTooLargeError,
+    InvalidPathError,
 )
+from agent_memory.integrations._advice import better_name
 from agent_memory.integrations.toolkit import AnyMemory, async_view, checked_id, mapped_errors, unusable
+from agent_memory.key import RULES
 from agent_memory.tools._model_text import ModelText, overwriting
 
 try:
@@ -45,7 +49,7 @@ class AgentMemoryFileStore(AgentFileStore):
     async def write(self, path: str, content: str, *, overwrite: bool = True) -> None:
         """See `AgentFileStore.write`; one of several writers that do not overwrite creates the file."""
         name = _stored(path)
-        with mapped_errors({FileAlreadyExistsError: _taken}):
+        with mapped_errors(_ERRORS):
             if overwrite:
                 await self._memory.write(name, await overwriting(self._memory, name, content))
             else:
@@ -58,18 +62,19 @@ class AgentMemoryFileStore(AgentFileStore):
             ValueError: the name is refused, or the file is not UTF-8 or too large for one read.
         """
         try:
-            return ModelText((await self._memory.read_bytes(_stored(path))).decode()).text
+            with mapped_errors(_ERRORS):
+                return ModelText((await self._memory.read_bytes(_stored(path))).decode()).text
         except AgentMemoryFileNotFoundError:
             return None
         except FileTooLargeError as error:
             raise ValueError(str(error)) from error
         except UnicodeDecodeError:
-            raise ValueError(f"{path!r} is not UTF-8 text and cannot be read") from None
+            raise ValueError(f"{_last(path)!r} is not UTF-8 text and cannot be read") from None
 
     async def delete(self, path: str) -> bool:
         """See `AgentFileStore.delete`."""
         name = _stored(path)
-        with suppress(AgentMemoryFileNotFoundError):
+        with mapped_errors(_ERRORS), suppress(AgentMemoryFileNotFoundError):
             await self._memory.delete(name)
             return True
         return False
@@ -77,7 +82,8 @@ class AgentMemoryFileStore(AgentFileStore):
     async def list_children(self, directory: str = "") -> list[FileStoreEntry]:
         """See `AgentFileStore.list_children`; sorted by name."""
         top = _stored_directory(directory)
-        entries = await self._memory.list(top, recursive=False)
+        with mapped_errors(_ERRORS):
+            entries = await self._memory.list(top, recursive=False)
         found = [(not entry.is_directory, _shown(entry.path, top)) for entry in entries]
         return [
             FileStoreEntry(name, FileStoreEntry.FILE if is_file else FileStoreEntry.DIRECTORY)
@@ -86,7 +92,8 @@ class AgentMemoryFileStore(AgentFileStore):
 
     async def file_exists(self, path: str) -> bool:
         """See `AgentFileStore.file_exists`."""
-        return await self._memory.exists(_stored(path))
+        with mapped_errors(_ERRORS):
+            return await self._memory.exists(_stored(path))
 
     async def search(
         self, directory: str, regex_pattern: str, glob_pattern: str | None = None, *, recursive: bool = False
@@ -105,13 +112,15 @@ class AgentMemoryFileStore(AgentFileStore):
     ) -> list[str]:
         """See `AgentFileStore.find_matching_files`; one listing, instead of one for each directory."""
         top = _stored_directory(directory)
-        entries = await self._memory.list(top, recursive=recursive)
+        with mapped_errors(_ERRORS):
+            entries = await self._memory.list(top, recursive=recursive)
         return [_shown(entry.path, top) for entry in entries if not entry.is_directory]
 
     async def create_directory(self, path: str) -> None:
         """Check the name; the first file below it creates the directory."""
         if name := _stored_directory(path):
-            self._memory.subtree(name)
+            with mapped_errors(_ERRORS):
+                self._memory.subtree(name)
 
 
 def _stored(path: str) -> str:
@@ -122,9 +131,9 @@ def _stored(path: str) -> str:
     """
     name = checked_id("path", path).strip().replace("\\", "/")
     if "." in name.split("/"):
-        raise ValueError(f"Invalid path: {path!r}. A path has no '.' segments.")
+        raise ValueError("Invalid path: a path has no '.' segments")
     if name.startswith(_STORED_TILDE):
-        raise ValueError(f"Invalid path: {path!r}. A path does not begin with {_STORED_TILDE!r}.")
+        raise ValueError(f"Invalid path: a path does not begin with {_STORED_TILDE!r}")
     return _STORED_TILDE + name[1:] if name.startswith(_TILDE) else name
 
 
@@ -141,7 +150,23 @@ def _shown(path: str, top: str) -> str:
     return _TILDE + path.removeprefix(_STORED_TILDE) if path.startswith(_STORED_TILDE) else path
 
 
+def _last(path: str) -> str:
+    """The name in a path: a model must not see the scope before it, which may be the id of a user."""
+    return path.rpartition("/")[2]
+
+
 def _taken(error: AgentMemoryError) -> Exception:
     taken_by = error.taken_by if isinstance(error, FileAlreadyExistsError) else "file"
     kinds: dict[str, type[OSError]] = {"directory": IsADirectoryError, "file_above": NotADirectoryError}
-    return kinds.get(taken_by, FileExistsError)(str(error))
+    return kinds.get(taken_by, FileExistsError)(f"{_last(error.path or '')!r}: {error.args[0]}")
+
+
+def _refused(error: AgentMemoryError) -> Exception:
+    advice = better_name(error) if isinstance(error, InvalidPathError) else ""
+    return ValueError(f"Invalid path: {RULES.get(getattr(error, 'rule', ''), error.args[0])}{advice}")
+
+
+_ERRORS: Final[Mapping[type[AgentMemoryError], Callable[[AgentMemoryError], Exception]]] = {
+    InvalidPathError: _refused,
+    FileAlreadyExistsError: _taken,
+}

@@ -12,6 +12,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from agent_memory.backend import Entry
 from agent_memory.errors import AgentMemoryError, AgentMemoryFileNotFoundError, InvalidPathError
+from agent_memory.integrations._advice import better_name
 from agent_memory.integrations.toolkit import (
     AnyMemory,
     async_view,
@@ -72,8 +73,8 @@ def _answers(
 def _reason(error: AgentMemoryError) -> str:
     if not isinstance(error, InvalidPathError):
         return f"'/{error.path}': {error.args[0]}"
-    advice = f"; try '/{error.suggestion}'" if error.suggestion else ""
-    return f"{error.refused[:1]}/{error.refused[1:]}: {RULES.get(error.rule, error.rule)}{advice}"  # escaped and cut
+    path = f"{error.refused[:1]}/{error.refused[1:]}"  # escaped and cut
+    return f"{path}: {RULES.get(error.rule, error.rule)}{better_name(error)}"
 
 
 class _AsyncBackend(protocol.BackendProtocol):

@@ -37,6 +37,7 @@ from agent_memory import AgentMemory, AsyncAgentMemory  # noqa: E402
 from agent_memory.errors import OperationDenied  # noqa: E402
 from agent_memory.testing import RecordingPlugin  # noqa: E402
 from tests.integrations.kit import ADDITIONS, HOSTILE, IDS, PROCESSES, at_once, example_output, race, rounds, seen_by  # noqa: E402
+from tests.integrations.obedient import BAD_NAMES, obeyed  # noqa: E402
 from tests.support.servers import Root, S3Server  # noqa: E402
 
 with warnings.catch_warnings():
@@ -454,6 +455,23 @@ async def test_an_agent_finds_the_files_of_an_earlier_one(scope: str, memory: Ag
         FileMemoryProvider(AgentMemoryFileStore(memory), scope="bob"), tool("file_memory_read", file_name="travel.md")
     )
     assert other.answers() == ["File 'travel.md' not found."]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("scope", ["ann", "Ann Example"])
+@pytest.mark.parametrize("name", [name for name in BAD_NAMES if "/" not in name and len(name) < 100])
+async def test_a_model_that_follows_the_advice_writes_into_its_scope(
+    memory: AgentMemory, scope: str, name: str
+) -> None:
+    def written(name: str) -> Content:
+        return tool("file_memory_write", file_name=name, content="kept")
+
+    provider = FileMemoryProvider(AgentMemoryFileStore(memory), scope=scope)
+    first = (await talk(provider, written(name))).answers()[0]
+    if "written" not in first:  # else the framework has mended the name
+        assert "ann" not in first.lower().replace("cannot", ""), "the scope"
+        assert "written" in (await talk(provider, written(obeyed(name, first)))).answers()[0]
+    assert [memory.read(entry.path) for entry in memory.list() if "memories.md" not in entry.path] == ["kept"]
 
 
 @pytest.mark.asyncio

@@ -29,10 +29,12 @@ from langchain_core.messages import AIMessage, BaseMessage, ToolMessage  # noqa:
 
 from agent_memory import AgentMemory, AsyncAgentMemory, InvalidPathError  # noqa: E402
 from agent_memory.integrations import deepagents as module  # noqa: E402
+from agent_memory.integrations._advice import better_name  # noqa: E402
 from agent_memory.integrations.deepagents import AgentMemoryBackend  # noqa: E402
 from agent_memory.testing import RecordingPlugin  # noqa: E402
 from agent_memory_memory import MemoryBackend  # noqa: E402
 from tests.integrations.kit import ADDITIONS, HOSTILE, IDS, PROCESSES, at_once, example_output, race, rounds  # noqa: E402
+from tests.integrations.obedient import BAD_NAMES, obeyed  # noqa: E402
 from tests.support.servers import Root, S3Server  # noqa: E402
 
 EXAMPLE: Final = Path(__file__).parents[2] / "examples" / "integrations" / "deep_agent.py"
@@ -84,7 +86,7 @@ GLOBS: Final[dict[tuple[str, str | None], tuple[str, ...]]] = {
     ("[", None): (),
     ("*.{py", None): (),
 }
-REFUSED_GLOBS: Final = ("../*.py", "a/../b", "..", "/..", "{" + "a," * 1500 + "b}{" + "a," * 1500 + "b}")
+BAD_NAMES_GLOBS: Final = ("../*.py", "a/../b", "..", "/..", "{" + "a," * 1500 + "b}{" + "a," * 1500 + "b}")
 
 
 class Stated(StateBackend):
@@ -351,7 +353,7 @@ def test_a_glob_below_a_file_is_about_that_file(backend: Calls) -> None:
     assert paths(backend.glob("*.ts", "/src/a.py").matches) == []
 
 
-@pytest.mark.parametrize("pattern", REFUSED_GLOBS, ids=range(len(REFUSED_GLOBS)))
+@pytest.mark.parametrize("pattern", BAD_NAMES_GLOBS, ids=range(len(BAD_NAMES_GLOBS)))
 def test_a_refused_glob_is_the_error_of_the_framework(opened: AgentMemory, tmp_path: Path, pattern: str) -> None:
     for calls in (Calls(AgentMemoryBackend(opened), "sync"), Calls(AgentMemoryBackend(opened), "async")):
         for reference in references(tmp_path):
@@ -539,11 +541,23 @@ def test_hostile_names_are_files_or_refused_with_a_suggestion(memory: AgentMemor
                 tree.write("/".join(segments(path)), "x")
             results = [written, backend.read(path), backend.edit(path, "a", "b"), backend.delete(path)]
             for result in (*results, backend.ls(path), backend.grep("a", path), backend.glob("*", path)):
-                assert f"try '/{refusal.value.suggestion}'" in result.error
+                assert better_name(refusal.value) in result.error
                 assert place.url not in result.error
                 assert len(result.error) < 800
             assert backend.download_files([path])[0].error == "invalid_path"
     assert all(entry.path.partition("/")[0].isdigit() for entry in memory.list())
+
+
+@pytest.mark.parametrize("name", BAD_NAMES)
+def test_a_model_that_follows_the_advice_writes_to_its_route(memory: AgentMemory, name: str) -> None:
+    backend = CompositeBackend(default=StateBackend(), routes={"/memories/": AgentMemoryBackend(memory)})
+    path = f"/memories/{name}"
+    refused = backend.write(path, "kept")
+    assert refused.error
+    path = obeyed(path, refused.error)
+    assert backend.write(path, "kept").error is None
+    assert [memory.read(entry.path) for entry in memory.list()] == ["kept"]
+    assert path.startswith("/memories/")
 
 
 def test_the_whole_memory_is_no_file(backend: Calls, memory: AgentMemory) -> None:
@@ -765,7 +779,7 @@ ANSWERS: Final = [
     "green tea",
     "white tea",
     "/memories/notes/tea.md",
-    "try '/12-30.md'",
+    "in place of '12:30.md' use '12-30.md'",
     "/own.md",
     "Deleted /memories/old",
 ]

@@ -40,6 +40,7 @@ from agent_memory.key import Key
 from agent_memory.testing.recording import RecordingPlugin
 from agent_memory_memory import MemoryBackend
 from tests.integrations.kit import ADDITIONS, HOSTILE, IDS, PROCESSES, at_once, race, rounds
+from tests.integrations.obedient import obeyed
 from tests.integrations.test_pydantic_ai import scripted
 from tests.support.servers import Root
 
@@ -475,13 +476,23 @@ async def test_a_path_that_the_memory_refuses_asks_the_model_for_another(name: s
         store.write(name, "x", expected_version=None, operation=ONE),
         store.delete(name, expected_version=None),
     ):
-        with pytest.raises(ModelRetry, match="use a different filename") as raised:
+        with pytest.raises(ModelRetry, match=r"use (the name |a different name|'[^']+'$)") as raised:
             await call
         assert isinstance(raised.value, ValueError)
-        assert name not in str(raised.value)
     assert await store.get_operation(ONE) is None
     assert await store.list_paths(name.rpartition("/")[0], limit=9) == []
     assert memory.list() == ()
+
+
+@pytest.mark.parametrize("name", ["con.md", "nul.txt", "COM1.txt", "a.", "x.agent-memory-tmp"])
+@pytest.mark.asyncio
+async def test_a_model_that_follows_the_advice_writes_a_file(name: str, memory: AgentMemory) -> None:
+    store = AgentMemoryMemoryStore(memory)
+    with pytest.raises(ModelRetry) as raised:
+        await store.write(f"acme/main/{name}", "kept", expected_version=None)
+    assert "acme" not in str(raised.value), "the namespace"
+    await store.write(obeyed(f"acme/main/{name}", str(raised.value)), "kept", expected_version=None)
+    assert [memory.read(entry.path) for entry in memory.list()] == ["kept"]
 
 
 @pytest.mark.asyncio
@@ -489,7 +500,7 @@ async def test_a_name_below_a_file_or_of_a_directory_asks_the_model_for_another(
     store = AgentMemoryMemoryStore(memory)
     await store.write("a/b.md", "x", expected_version=None)
     for name in ("a", "a/b.md/c.md"):
-        with pytest.raises(ModelRetry, match="use a different filename"):
+        with pytest.raises(ModelRetry, match=r"use (the name |a different name|'[^']+'$)"):
             await store.write(name, "x", expected_version=None)
         assert await store.read(name, max_chars=9) is None
         assert not (await store.delete(name, expected_version=None)).existed
@@ -504,7 +515,7 @@ async def test_a_hostile_path_is_a_file_or_is_refused(name: str, memory: AgentMe
     try:
         await store.write(name, "content", expected_version=None)
     except ValueError:
-        with pytest.raises(ValueError, match=r"invalid memory path|different filename"):
+        with pytest.raises(ValueError, match=r"invalid memory path|use "):
             await store.read(name, max_chars=99)
         assert [entry.path for entry in memory.list()] == ["outside.md"]
     else:
@@ -758,7 +769,7 @@ async def test_an_agent_with_the_memory_of_the_harness_completes_a_session_and_r
     for name in ("MEMORY.md", "plan.md"):
         assert f"'file': '{name}'" in found
     assert read == "a long plan\n"
-    assert "use a different filename" in refused
+    assert "use '_con.md'" in refused
     assert "acme" not in refused
     assert "none.md" in missing
     assert memory.read("notebook/acme/main/MEMORY.md") == "- ann likes coffee\n- ann walks at 12:30\n"
