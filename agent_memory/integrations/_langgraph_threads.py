@@ -7,23 +7,37 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import re
-from base64 import b64decode, b64encode
-from collections.abc import AsyncIterator, Iterable, Sequence
+from base64 import b64decode
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final
 from uuid import uuid4
 
 from agent_memory.errors import AgentMemoryFileNotFoundError, FileAlreadyExistsError, ReadError
+from agent_memory.integrations._langgraph_records import (
+    SUFFIX,
+    WRITES,
+    At,
+    CheckpointFacts,
+    Record,
+    SavedCheckpoint,
+    facts_of,
+    inline,
+    is_checkpoint,
+    is_write,
+    key_of,
+    needed,
+)
 from agent_memory.integrations.toolkit import (
     append_records,
     done_each,
+    found_each,
     from_json,
     known_text,
-    read_each,
     record_segment,
+    records,
     remove,
     to_json,
     unusable,
@@ -39,9 +53,9 @@ try:
         Checkpoint,
         CheckpointMetadata,
         CheckpointTuple,
+        DeltaChannelHistory,
         get_checkpoint_id,
         get_checkpoint_metadata,
-        writes_sort_key,
     )
     from langgraph.checkpoint.serde.base import SerializerProtocol
 except ImportError as error:
@@ -50,98 +64,27 @@ except ImportError as error:
 __all__ = ["Threads"]
 
 _log = logging.getLogger(__name__)
-_SUFFIX: Final = ".json"
-_WRITES: Final = ".jsonl"
 _INLINE: Final = 65_536
 """The most bytes of a serialized value that stay in the file of its checkpoint, or of its write."""
-_VALUE_FILE = re.compile(r"[0-9a-f]{32}\.value")
+_ALL_INLINE: Final = 16 * _INLINE
+"""The most bytes of all such values in one checkpoint, or of the writes that one task stores at once."""
 _BLOCK: Final = 16
 """The number of checkpoints that a listing reads at once."""
-_MOST_KNOWN: Final = 10_000
-_Record: TypeAlias = dict[str, Any]
-
-
-class _At(NamedTuple):
-    """Where a checkpoint is; its order is that of the ids."""
-
-    id: str
-    thread: str
-    namespace: str
-
-    @property
-    def directory(self) -> str:
-        return f"{encode_segment(self.thread)}/{encode_segment(self.namespace)}"
-
-    @property
-    def path(self) -> str:
-        return f"{self.directory}/{encode_segment(self.id, _SUFFIX)}"
-
-    @property
-    def writes(self) -> str:
-        return f"{self.directory}/{encode_segment(self.id, _WRITES)}"
-
-    @property
-    def config(self) -> RunnableConfig:
-        return {
-            "configurable": {
-                "thread_id": self.thread,
-                "checkpoint_ns": self.namespace,
-                "checkpoint_id": self.id,
-            }
-        }
-
-
-class _SavedCheckpoint(NamedTuple):
-    """The records of a checkpoint and of the writes after it, in their order."""
-
-    at: _At
-    record: _Record
-    writes: Sequence[_Record]
-
-    @property
-    def values(self) -> list[_Record]:
-        return [self.record["checkpoint"], *self.record["values"].values(), *(row["value"] for row in self.writes)]
-
-
-@dataclass(frozen=True)
-class _Facts:
-    """What decides whether a checkpoint goes, and which files go with it."""
-
-    at: _At
-    run: object
-    parent: str | None
-    filled: frozenset[str]
-    deltas: frozenset[str]
-    files: frozenset[str]
 
 
 @dataclass(frozen=True)
 class Threads:
-    """The operations of a saver, over either view of its memory.
-
-    Attributes:
-        known: the paths of values that are stored.
-    """
+    """The operations of a saver, over either view of its memory."""
 
     memory: AsyncAgentMemory
     serde: SerializerProtocol
-    known: dict[str, None]
 
     async def get(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Read the checkpoint of a config, or the newest one of its namespace."""
-        thread, namespace = _place(config)
-        at = _At(get_checkpoint_id(config) or "", thread, namespace)
-        if not at.id:
-            found = await self._find(thread, namespace)
-            if not found:
-                return None
-            at, config = found[0], found[0].config
-        data, lines = await self.memory._map(self._bytes, (at.path, at.writes))
-        if data is None:
+        stored = await self._stored(config)
+        if stored is None:
             return None
-        if (stored := _stored(at, data, lines)) is None:
-            raise ReadError("the file holds no checkpoint", path=at.path)
-        return await self._tuple(stored, config)
+        return await self._tuple(stored, config if get_checkpoint_id(config) else stored.at.config)
 
     async def listed(
         self,
@@ -153,14 +96,36 @@ class Threads:
         """Read the checkpoints of a namespace, of a thread or of all threads, newest first."""
         found = await self._find(*(_place(config, None) if config else ()))
         only, first = (get_checkpoint_id(each) if each else None for each in (config, before))
-        found = [at for at in found if only in (None, at.id) and (first is None or at.id < first)]
+        found = [at for at in found if (not only or at.id == only) and (not first or at.id < first)]
         left = len(found) if limit is None else limit
-        async for stored in self._each(found):
+        async for stored in self._each(found[: None if wanted else max(left, 0)]):
             if left <= 0:
                 return
             if all(stored.record["metadata"].get(name) == value for name, value in (wanted or {}).items()):
+                try:
+                    read = await self._tuple(stored, stored.at.config)
+                except ReadError as error:
+                    _log.warning("%s is skipped: %s", stored.at.path, error.args[0])
+                    continue
                 left -= 1
-                yield await self._tuple(stored, stored.at.config)
+                yield read
+
+    async def history(self, config: RunnableConfig, channels: Sequence[str]) -> Mapping[str, DeltaChannelHistory]:
+        """Read what delta channels need: the writes of the ancestors until a value, oldest first, and the value."""
+        found: dict[str, DeltaChannelHistory] = {channel: {"writes": []} for channel in channels}
+        missing, stored = set(channels), await self._stored(config)
+        async for each in self._ancestors(stored) if stored and missing else _none():
+            rows = [row for row in each.writes if row["channel"] in missing]
+            values = {name: value for name, value in each.record["values"].items() if name in missing}
+            load = await self._loader(each, [*values.values(), *(row["value"] for row in rows)])
+            for row in reversed(rows):
+                found[row["channel"]]["writes"].insert(0, (row["task"], row["channel"], load(row["value"])))
+            for name, value in values.items():
+                found[name]["seed"] = load(value)
+            missing -= values.keys()
+            if not missing:
+                break
+        return found
 
     async def put(
         self,
@@ -170,16 +135,17 @@ class Threads:
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         """Store a checkpoint, after its large values."""
-        at, values = await self._recorded(config, checkpoint["id"]), dict[str, _Record]()
+        at, values, room = await self._recorded(config, checkpoint["id"]), dict[str, Record](), _ALL_INLINE
         for channel, value in checkpoint["channel_values"].items():
             version = checkpoint["channel_versions"].get(channel, at.id)
             name = hashlib.sha256(to_json([channel, version]).encode()).hexdigest()[:32]
-            values[channel] = await self._keep(at, name, value, is_new=channel in new_versions)
+            values[channel] = await self._keep(at, name, value, room, is_new=channel in new_versions)
+            room -= len(values[channel].get("data", ""))
         rest = {name: value for name, value in checkpoint.items() if name != "channel_values"}
         record = {
             "parent": get_checkpoint_id(config),
             "metadata": get_checkpoint_metadata(config, metadata),
-            "checkpoint": _inline(*self.serde.dumps_typed(rest)),
+            "checkpoint": inline(*self.serde.dumps_typed(rest)),
             "values": values,
         }
         await self.memory.write(at.path, f"{to_json(record)}\n")
@@ -189,9 +155,11 @@ class Threads:
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task: str, task_path: str
     ) -> None:
         """Append the writes of a task, after its large values."""
-        at, rows = await self._recorded(config, config["configurable"]["checkpoint_id"]), list[_Record]()
+        at, rows = await self._recorded(config, config["configurable"]["checkpoint_id"]), list[Record]()
+        room = _ALL_INLINE
         for number, (channel, value) in enumerate(writes):
-            kept = await self._keep(at, uuid4().hex, value, is_new=True)
+            kept = await self._keep(at, uuid4().hex, value, room, is_new=True)
+            room -= len(kept.get("data", ""))
             index = WRITES_IDX_MAP.get(channel, number)
             rows.append({"task": task, "index": index, "path": task_path, "channel": channel, "value": kept})
         await append_records(self.memory, at.writes, rows)
@@ -204,8 +172,9 @@ class Threads:
 
     async def delete_for_runs(self, runs: Sequence[str]) -> None:
         """Delete the checkpoints of runs in all threads, and what only they need."""
-        facts = [_facts(stored) async for stored in self._each(await self._find())] if runs else []
-        await self._drop(facts, {each.at for each in facts if each.run not in runs})
+        gone = {runs} if isinstance(runs, str) else set(runs)
+        facts = [facts_of(stored) async for stored in self._each(await self._find())] if gone else []
+        await self._drop(facts, {each.at for each in facts if each.run not in gone})
 
     async def prune(self, threads: Sequence[str], strategy: str) -> None:
         """Delete the checkpoints of threads: all, or all but those that the newest one of each namespace needs."""
@@ -215,99 +184,132 @@ class Threads:
             if strategy == "delete":
                 await self.delete_thread(thread)
             else:
-                facts = [_facts(stored) async for stored in self._each(await self._find(str(thread)))]
-                await self._drop(facts, _needed(facts))
+                facts = [facts_of(stored) async for stored in self._each(await self._find(str(thread)))]
+                await self._drop(facts, needed(facts))
 
     async def copy_thread(self, source: str, target: str) -> None:
         """Copy the files of a thread; what the target has already stays."""
         old, new = encode_segment(str(source)), await record_segment(self.memory, str(target))
-        paths = [entry.path.removeprefix(old) for entry in await self.memory.list(old)]
+        paths = [entry.path.removeprefix(old) for entry in await self.memory.list(old)] if old != new else []
 
         async def copy(path: str) -> None:
             try:
                 await self.memory.copy(f"{old}{path}", f"{new}{path}")
             except FileAlreadyExistsError:
-                if path.endswith(_WRITES):  # the lines that it has already do not count again
-                    await self.memory.append(f"{new}{path}", await self.memory.read(f"{old}{path}"), separator="\n")
+                if path.endswith(WRITES):
+                    rows, present = await self._rows(f"{old}{path}"), await self._rows(f"{new}{path}")
+                    known = set(map(key_of, present))
+                    await append_records(self.memory, f"{new}{path}", [row for row in rows if key_of(row) not in known])
 
         for is_last in (False, True):  # a checkpoint after what it needs
-            await done_each(self.memory, copy, [path for path in paths if path.endswith(_SUFFIX) == is_last])
+            await done_each(self.memory, copy, [path for path in paths if path.endswith(SUFFIX) == is_last])
 
-    async def _recorded(self, config: RunnableConfig, id_: str) -> _At:
+    async def _recorded(self, config: RunnableConfig, id_: str) -> At:
         """The place of a checkpoint, whose texts can be found again."""
-        at = _At(id_, *_place(config))
+        at = At(id_, *_place(config))
         for text in (at.thread, at.namespace):
             await record_segment(self.memory, text)
-        await record_segment(self.memory, at.id, _SUFFIX)
+        await record_segment(self.memory, at.id, SUFFIX)
         return at
 
-    async def _find(self, thread: str | None = None, namespace: str | None = None) -> list[_At]:
+    async def _find(self, thread: str | None = None, namespace: str | None = None) -> list[At]:
         """The checkpoints of a namespace, of a thread or of all threads, newest first."""
         directory = "" if thread is None else encode_segment(thread)
         if namespace is not None:
             directory = f"{directory}/{encode_segment(namespace)}"
         entries = await self.memory.list(directory, recursive=namespace is None)
-        known, found = dict[str, str | None](), list[_At]()
-        for path in (entry.path for entry in entries if entry.path.endswith(_SUFFIX)):
+        known, found = dict[str, str | None](), list[At]()
+        for path in (entry.path for entry in entries if entry.path.endswith(SUFFIX)):
             segments = path.split("/")
             for segment in segments:
                 if segment not in known:
-                    suffix = _SUFFIX if segment == segments[-1] else ""
+                    suffix = SUFFIX if segment == segments[-1] else ""
                     known[segment] = await known_text(self.memory, segment, suffix)
             texts = [text for segment in segments if (text := known[segment]) is not None]
             if len(texts) == len(segments) == 3:
-                found.append(_At(texts[2], texts[0], texts[1]))
+                found.append(At(texts[2], texts[0], texts[1]))
         return sorted(found, reverse=True)
 
-    async def _each(self, found: Sequence[_At]) -> AsyncIterator[_SavedCheckpoint]:
-        """What is stored of checkpoints; those that are gone meanwhile or unreadable are skipped."""
+    async def _stored(self, config: RunnableConfig) -> SavedCheckpoint | None:
+        """What is stored of the checkpoint of a config, or of the newest one."""
+        thread, namespace = _place(config)
+        id_ = get_checkpoint_id(config)
+        for at in [At(id_, thread, namespace)] if id_ else await self._find(thread, namespace):
+            with suppress(AgentMemoryFileNotFoundError):  # else it was deleted after it was found
+                return await self._read(at)
+        return None
+
+    async def _read(self, at: At) -> SavedCheckpoint:
+        record = from_json(await self.memory.read_bytes(at.path))
+        if not is_checkpoint(record):
+            raise ReadError("the file holds no checkpoint", path=at.path)
+        return SavedCheckpoint(at, record, await self._rows(at.writes))
+
+    async def _rows(self, path: str) -> list[Record]:
+        return await records(self.memory, path, lambda row: row if is_write(row) else None) or []
+
+    async def _each(self, found: Sequence[At]) -> AsyncIterator[SavedCheckpoint]:
+        """What is stored of checkpoints; those that are gone meanwhile or unreadable are skipped, with a warning."""
         for start in range(0, len(found), _BLOCK):
             block = found[start : start + _BLOCK]
-            read = await read_each(self.memory, [path for at in block for path in (at.path, at.writes)])
-            for at in block:
-                stored = _stored(at, read[at.path], read.get(at.writes)) if at.path in read else None
-                if stored:
-                    yield stored
-                elif at.path in read:
-                    _log.warning("%s holds no checkpoint and is skipped", at.path)
+            for _, stored in await found_each(self.memory, self._read, block, lambda at: at.path):
+                yield stored
 
-    async def _tuple(self, stored: _SavedCheckpoint, config: RunnableConfig) -> CheckpointTuple:
-        at, record = stored.at, stored.record
-        paths = list({f"{at.directory}/{value['file']}" for value in stored.values if "file" in value})
+    async def _ancestors(self, stored: SavedCheckpoint) -> AsyncIterator[SavedCheckpoint]:
+        """The parent of a checkpoint, its parent and so on; read in blocks, because parents are mostly neighbours."""
+        found = await self._find(stored.at.thread, stored.at.namespace)
+        numbers, block = {at.id: number for number, at in enumerate(found)}, dict[str, SavedCheckpoint]()
+        while (parent := stored.record["parent"]) in numbers:
+            if parent not in block:
+                start = numbers[parent]
+                block = {each.at.id: each async for each in self._each(found[start : start + _BLOCK])}
+            if parent not in block:
+                raise ReadError("an ancestor of the checkpoint cannot be read", path=stored.at.path)
+            stored = block[parent]
+            yield stored
+
+    async def _tuple(self, stored: SavedCheckpoint, config: RunnableConfig) -> CheckpointTuple:
+        at, record, writes = stored.at, stored.record, stored.writes
+        values = [record["checkpoint"], *record["values"].values(), *(row["value"] for row in writes)]
+        load = await self._loader(stored, values)
+        checkpoint = load(record["checkpoint"])
+        if not isinstance(checkpoint, dict):
+            raise ReadError("the file holds no checkpoint", path=at.path)
+        checkpoint["channel_values"] = {channel: load(value) for channel, value in record["values"].items()}
+        parent = At(record["parent"], at.thread, at.namespace).config if record["parent"] else None
+        pending = [(row["task"], row["channel"], load(row["value"])) for row in writes]
+        return CheckpointTuple(config, checkpoint, record["metadata"], parent, pending)
+
+    async def _loader(self, stored: SavedCheckpoint, values: Iterable[Record]) -> Callable[[Record], Any]:
+        """A function that deserializes the given values, whose files are read before."""
+        paths = sorted(stored.files(values))
         files = dict(zip(paths, await self.memory._map(self._bytes, paths), strict=True))
-        self._remember(paths)
 
-        def loaded(value: _Record) -> Any:
-            data = b64decode(value["data"]) if "data" in value else files[f"{at.directory}/{value['file']}"]
-            if data is None:
-                raise ReadError("the file of a value is missing", path=at.path)
-            return self.serde.loads_typed((value["type"], data))
+        def load(value: Record) -> Any:
+            path = f"{stored.at.directory}/{value.get('file')}"
+            if path in files and files[path] is None:
+                raise ReadError("the file of a value is missing", path=stored.at.path)
+            try:
+                data = files[path] if "file" in value else b64decode(value["data"], validate=True)
+                return self.serde.loads_typed((value["type"], data))
+            except Exception as error:  # of any serializer
+                raise ReadError(f"a value cannot be read: {type(error).__name__}", path=stored.at.path) from error
 
-        checkpoint = loaded(record["checkpoint"])
-        checkpoint["channel_values"] = {channel: loaded(value) for channel, value in record["values"].items()}
-        parent = _At(record["parent"], at.thread, at.namespace).config if record["parent"] else None
-        writes = [(row["task"], row["channel"], loaded(row["value"])) for row in stored.writes]
-        return CheckpointTuple(config, checkpoint, record["metadata"], parent, writes)
+        return load
 
-    async def _keep(self, at: _At, name: str, value: object, *, is_new: bool) -> _Record:
-        """A value as a record has it; a large one is stored in a file, unless that is known to be there."""
+    async def _keep(self, at: At, name: str, value: object, room: int, *, is_new: bool) -> Record:
+        """A value as a record has it; a large one, or one without room in its record, is stored in a file."""
         kind, data = self.serde.dumps_typed(value)
-        if len(data) <= _INLINE:
-            return _inline(kind, data)
+        if len(data) <= min(_INLINE, room):
+            return inline(kind, data)
         file = f"{name}.value"
         path = f"{at.directory}/{file}"
         if is_new:
             await self.memory.write(path, data)
-        elif path not in self.known:
+        elif not await self.memory.exists(path):  # it changed in place, or its thread was deleted meanwhile
             with suppress(FileAlreadyExistsError):
                 await self.memory.create(path, data)
-        self._remember([path])
         return {"type": kind, "file": file}
-
-    def _remember(self, paths: Iterable[str]) -> None:
-        if len(self.known) > _MOST_KNOWN:
-            self.known.clear()
-        self.known.update(dict.fromkeys(paths))
 
     async def _bytes(self, path: str) -> bytes | None:
         try:
@@ -318,7 +320,7 @@ class Threads:
     async def _remove(self, paths: Iterable[str]) -> None:
         await done_each(self.memory, partial(remove, self.memory), paths)
 
-    async def _drop(self, facts: Sequence[_Facts], kept: set[_At]) -> None:
+    async def _drop(self, facts: Sequence[CheckpointFacts], kept: set[At]) -> None:
         """Delete the checkpoints that are not kept, and then what only they need."""
         dropped = [each for each in facts if each.at not in kept]
         needed = {file for each in facts if each.at in kept for file in each.files}
@@ -333,63 +335,6 @@ def _place(config: RunnableConfig, default: Any = "") -> tuple[str, Any]:
     return str(configurable["thread_id"]), configurable.get("checkpoint_ns", default)
 
 
-def _inline(kind: str, data: bytes) -> _Record:
-    return {"type": kind, "data": b64encode(data).decode()}
-
-
-def _stored(at: _At, data: bytes, lines: bytes | None) -> _SavedCheckpoint | None:
-    """The records of two files; None if the first one holds no checkpoint."""
-    record = from_json(data)
-    try:
-        values = [record["checkpoint"], *record["values"].values()]
-        is_whole = isinstance(record["metadata"], dict) and isinstance(record["parent"], str | None)
-    except (AttributeError, KeyError, TypeError):
-        return None
-    return _SavedCheckpoint(at, record, _writes(lines or b"")) if is_whole and all(map(_is_value, values)) else None
-
-
-def _is_value(value: Any) -> bool:
-    if not isinstance(value, dict) or not isinstance(value.get("type"), str):
-        return False
-    return isinstance(value.get("data"), str) or bool(_VALUE_FILE.fullmatch(str(value.get("file"))))
-
-
-def _writes(lines: bytes) -> list[_Record]:
-    """The writes after a checkpoint in the order of the run: the first one of each, of a special channel the last."""
-    found: dict[tuple[str, int], _Record] = {}
-    for line in lines.splitlines():
-        row = from_json(line)
-        if _is_write(row) and (row["index"] < 0 or (row["task"], row["index"]) not in found):
-            found[row["task"], row["index"]] = row
-    return sorted(found.values(), key=lambda row: writes_sort_key(row["path"], row["task"], row["index"]))
-
-
-def _is_write(row: Any) -> bool:
-    kinds = {"task": str, "index": int, "path": str, "channel": str}
-    is_row = isinstance(row, dict) and all(isinstance(row.get(name), kind) for name, kind in kinds.items())
-    return is_row and _is_value(row.get("value"))
-
-
-def _facts(stored: _SavedCheckpoint) -> _Facts:
-    metadata, values = stored.record["metadata"], stored.record["values"]
-    return _Facts(
-        stored.at,
-        metadata.get("run_id"),
-        stored.record["parent"],
-        frozenset(values),
-        frozenset(metadata.get("counters_since_delta_snapshot") or ()),
-        frozenset(f"{stored.at.directory}/{value['file']}" for value in stored.values if "file" in value),
-    )
-
-
-def _needed(facts: Sequence[_Facts]) -> set[_At]:
-    """The newest checkpoint of each namespace, and its ancestors until each of its delta channels has a value."""
-    by_place, needed = {each.at: each for each in facts}, set[_At]()
-    for namespace in {each.at.namespace for each in facts}:
-        each: _Facts | None = max((one for one in facts if one.at.namespace == namespace), key=lambda one: one.at)
-        missing = each.deltas if each else frozenset[str]()
-        while each:
-            needed.add(each.at)
-            missing -= each.filled
-            each = by_place.get(each.at._replace(id=each.parent)) if missing and each.parent else None
-    return needed
+async def _none() -> AsyncIterator[SavedCheckpoint]:
+    for each in ():
+        yield each

@@ -5,20 +5,22 @@ Needs ``pip install 'agent-memory-files[google-adk]'``.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
+from weakref import WeakValueDictionary
 
-from agent_memory import ETag
+from agent_memory import PRESENT
 from agent_memory.errors import (
     AgentMemoryFileNotFoundError,
-    ConflictError,
     FileAlreadyExistsError,
+    InvalidContentError,
     OperationDenied,
     ReadError,
 )
@@ -43,56 +45,69 @@ _log = logging.getLogger("agent_memory")
 _EVENTS: Final = "events.jsonl"
 _STATE: Final = "state.json"
 _BLOCK: Final = 4 * 1024 * 1024
+_DEPTH: Final = 6
+"""The number of slashes in the path of a session's file."""
+_STALE: Final = "The session has newer events in the storage: get it again."
 _Shared = dict[str, dict[str, Any]]
 """A state that sessions share: by key the value, and the time of the event that set it."""
 
 
 @dataclass(frozen=True)
 class _SessionFile:
-    """What the file of a session holds."""
+    """What the file of a session holds: the first line, and the events as JSON.
 
-    etag: ETag | None
+    Attributes:
+        token: tells it from an earlier session with the same id.
+        size: where a reader found the end.
+        number: that of the next event.
+    """
+
+    token: str
+    size: int
+    number: int
     created: float
     state: dict[str, Any]
-    events: list[Event] = field(default_factory=list)
+    events: list[dict[str, Any]]
 
     @property
-    def marker(self) -> str | None:
-        return self.etag.token if self.etag else None
+    def marker(self) -> str:
+        return f"{self.token} {self.size} {self.number}"
 
     @property
     def updated(self) -> float:
-        return self.events[-1].timestamp if self.events else self.created
+        return _time(self.events[-1]) if self.events else self.created
 
-    def folded(self) -> dict[str, Any]:
-        """The session's own state after all events."""
-        state = _scoped(self.state)[0]
-        for event in self.events:
-            state |= _scoped(event.actions.state_delta)[0]
-        return state
-
-    def last_delta(self) -> tuple[dict[str, Any], float]:
-        """The last change of states, and its time: a process that was killed after it may not have shared it."""
-        delta = self.events[-1].actions.state_delta if self.events else self.state
-        return delta, self.updated
+    def folded(self) -> tuple[dict[str, Any], _Shared, _Shared]:
+        """The session's own state after all events; and what they changed in the states of the app and the user."""
+        own, app, user = dict[str, Any](), _Shared(), _Shared()
+        for delta, at in [(self.state, self.created), *((_delta(event), _time(event)) for event in self.events)]:
+            changes = _scoped(delta)
+            own |= changes[0]
+            for shared, values in ((app, changes[1]), (user, changes[2])):
+                shared |= {key: _set(shared, key, value, at) for key, value in values.items()}
+        return own, app, user
 
 
 class AgentMemorySessionService(BaseSessionService):
     """The sessions of any apps and users in one memory.
 
     A session is the file ``apps/<app>/users/<user>/sessions/<session>/events.jsonl``: its first line has the time and
-    the initial state, each other line an event. Its state is that of all lines. The states of users and apps are in
-    ``apps/<app>/users/<user>/state.json`` and ``apps/<app>/state.json``. An event is appended on the condition that the
-    file is as the session was read, else it is the framework's `StaleSessionError`, and nothing is stored; an event
-    whose append was acknowledged to nobody is appended once. If a process is killed between an event and the states
-    that it shares, the next reading of the session shares them.
+    the initial state, each other line an event with its number. Its state is that of all lines. The states of users
+    and apps are in ``apps/<app>/users/<user>/state.json`` and ``apps/<app>/state.json``.
+
+    An event is one append. Of events with one number, which processes appended to the same state of the session, the
+    first one counts; the others raise the framework's `StaleSessionError`, and their lines are ignored. An event that
+    is stored already is not stored again. If a process is killed between an event and the states that it shares, the
+    next reading of the session shares them.
 
     Raises the framework's `AlreadyExistsError` and `SessionNotFoundError`, `InvalidContentError` (a ValueError) for an
-    event of over 16 MiB, and the errors of `AgentMemory`.
+    event that is no JSON or has over 16 MiB, `ReadError` for a file that holds no session or state, and the errors of
+    `AgentMemory`.
     """
 
     def __init__(self, memory: kit.AnyMemory) -> None:
         self._memory = kit.async_view(memory)
+        self._locks = WeakValueDictionary[tuple[int, str], asyncio.Lock]()
 
     async def create_session(
         self, *, app_name: str, user_id: str, state: dict[str, Any] | None = None, session_id: str | None = None
@@ -101,147 +116,200 @@ class AgentMemorySessionService(BaseSessionService):
         name, now = (session_id or "").strip() or str(uuid.uuid4()), time.time()
         lasting = {key: value for key, value in (state or {}).items() if not key.startswith(State.TEMP_PREFIX)}
         stored = to_jsonable_python(lasting, fallback=_as_text)
+        path = _file(app_name, user_id, name)
         for text in (app_name, user_id, name):
             await kit.record_segment(self._memory, text)
-        path = f"{_session(app_name, user_id, name)}/{_EVENTS}"
+        token = uuid.uuid4().hex
+        line = kit.record_line({"session": token, "created": now, "state": stored})
         try:
-            result = await self._memory.create(path, kit.record_line({"created": now, "state": stored}))
+            await self._memory.create(path, line)
         except FileAlreadyExistsError as error:
             raise AlreadyExistsError(f"Session with id {name} already exists.") from error
-        await self._share(app_name, user_id, stored, now)
-        found = _SessionFile(result.etag, now, stored)
-        return await self._session_of(app_name, user_id, name, found, found.events)
+        _, app, user = _scoped(stored)
+        await self._share(_app(app_name), app, now)
+        await self._share(_user(app_name, user_id), user, now)
+        return self._session_of(
+            app_name,
+            user_id,
+            name,
+            _SessionFile(token, len(line.encode()), 0, now, stored, []),
+            await self._shared(_app(app_name)),
+            await self._shared(_user(app_name, user_id)),
+        )
 
     async def get_session(
         self, *, app_name: str, user_id: str, session_id: str, config: GetSessionConfig | None = None
     ) -> Session | None:
         """See `BaseSessionService.get_session`; the whole file is read, for its state."""
-        name = session_id.strip()
+        name = kit.checked_id("session_id", session_id).strip()
+        path = _file(app_name, user_id, name)
         try:
-            found = await self._read(f"{_session(app_name, user_id, name)}/{_EVENTS}")
+            found = await self._read(path)
         except AgentMemoryFileNotFoundError:
             return None
+        _, app, user = found.folded()
         events = found.events
         if config and config.after_timestamp:
-            events = [event for event in events if event.timestamp >= config.after_timestamp]
+            events = [event for event in events if _time(event) >= config.after_timestamp]
         if config and config.num_recent_events is not None:
             events = events[len(events) - min(len(events), config.num_recent_events) :]
-        with suppress(OperationDenied):  # of a view that may only read
-            await self._share(app_name, user_id, *found.last_delta(), again=True)
-        return await self._session_of(app_name, user_id, name, found, events)
+        session = self._session_of(
+            app_name,
+            user_id,
+            name,
+            found,
+            await self._healed(_app(app_name), app),
+            await self._healed(_user(app_name, user_id), user),
+        )
+        for event in events:
+            try:
+                session.events.append(Event.model_validate(event))
+            except ValueError as error:  # of pydantic
+                _log.warning("an event of %s is skipped: %s", path, type(error).__name__)
+        return session
 
     async def list_sessions(self, *, app_name: str, user_id: str | None = None) -> ListSessionsResponse:
         """See `BaseSessionService.list_sessions`; the files of all sessions are read, for their states."""
         directory = f"{_app(app_name)}/users" if user_id is None else f"{_user(app_name, user_id)}/sessions"
-        paths = [entry.path for entry in await self._memory.list(directory) if entry.path.endswith(f"/{_EVENTS}")]
-        sessions: list[Session] = []
+        paths = [entry.path for entry in await self._memory.list(directory)]
+        paths = [path for path in paths if path.endswith(f"/{_EVENTS}") and path.count("/") == _DEPTH]
+        app, users, sessions = await self._shared(_app(app_name)), dict[str, _Shared](), list[Session]()
         for path, found in await kit.found_each(self._memory, self._read, paths):
-            _, _, _, user, _, name, _ = path.split("/")
-            texts = [await kit.known_text(self._memory, segment) for segment in (user, name)]
-            if texts[0] is not None and texts[1] is not None:
-                sessions.append(await self._session_of(app_name, texts[0], texts[1], found, []))
-        return ListSessionsResponse(
-            sessions=sorted(sessions, key=lambda each: (each.last_update_time, each.user_id, each.id))
-        )
+            user, name = [await kit.known_text(self._memory, path.split("/")[at]) for at in (3, 5)]
+            if user is None or name is None:
+                continue
+            if user not in users:
+                users[user] = await self._shared(_user(app_name, user))
+            sessions.append(self._session_of(app_name, user, name, found, app, users[user]))
+        sessions.sort(key=lambda each: (each.last_update_time, each.user_id, each.id))
+        return ListSessionsResponse(sessions=sessions)
 
     async def delete_session(self, *, app_name: str, user_id: str, session_id: str) -> None:
         """See `BaseSessionService.delete_session`; the session's artifacts stay."""
-        await kit.remove(self._memory, f"{_session(app_name, user_id, session_id.strip())}/{_EVENTS}")
+        await kit.remove(self._memory, _file(app_name, user_id, session_id.strip()))
 
     async def get_user_state(self, *, app_name: str, user_id: str) -> dict[str, Any]:
         """See `BaseSessionService.get_user_state`."""
-        return _values(await self._shared(f"{_user(app_name, user_id)}/{_STATE}"))
+        return _values(await self._shared(_user(app_name, user_id)))
 
     async def append_event(self, session: Session, event: Event) -> Event:
-        """See `BaseSessionService.append_event`."""
+        """See `BaseSessionService.append_event`; an event that the session has already is not stored again."""
         if event.partial:
             return event
-        self._apply_temp_state(session, event)
-        event = self._trim_temp_delta_state(event)
-        path = f"{_session(session.app_name, session.user_id, session.id)}/{_EVENTS}"
-        stored = kit.from_json(event.model_dump_json(exclude_none=True))
-        try:
-            session._storage_update_marker = await self._append(path, session, kit.record_line(stored))
-        except AgentMemoryFileNotFoundError as error:
-            raise SessionNotFoundError(f"Session {session.id} not found.") from error
-        delta = stored.get("actions", {}).get("state_delta", {})
-        await self._share(session.app_name, session.user_id, delta, event.timestamp)
-        session.last_update_time = event.timestamp
-        return self._commit_event_to_session(session, event)
+        path = _file(session.app_name, session.user_id, session.id)
+        async with self._lock(path):  # of calls on one session object each has its turn
+            if any(each == event for each in session.events if each.id == event.id):
+                return event
+            self._apply_temp_state(session, event)
+            event = self._trim_temp_delta_state(event)
+            stored = kit.from_json(event.model_dump_json(exclude_none=True))
+            if not isinstance(stored, dict):
+                raise InvalidContentError("the event cannot be stored as JSON")
+            try:
+                is_new = await self._append(path, session, stored)
+            except AgentMemoryFileNotFoundError as error:
+                raise SessionNotFoundError(f"Session {session.id} not found.") from error
+            session.last_update_time = event.timestamp
+            event = self._commit_event_to_session(session, event)
+            _, app, user = _scoped(_delta(stored))
+            if is_new:  # else the next reading shares what nobody has shared
+                await self._share(_app(session.app_name), app, event.timestamp)
+                await self._share(_user(session.app_name, session.user_id), user, event.timestamp)
+            return event
 
-    async def _append(self, path: str, session: Session, line: str) -> str | None:
-        """Append the line of an event to the file that the session was read from; returns the new marker."""
+    def _lock(self, path: str) -> asyncio.Lock:
+        return self._locks.setdefault((id(asyncio.get_running_loop()), path), asyncio.Lock())
+
+    async def _append(self, path: str, session: Session, event: dict[str, Any]) -> bool:
+        """Append an event with the number after those that the session was read with; False if it is stored already."""
         marker = session._storage_update_marker
         if marker is None:  # the session was made by hand
             found = await self._read(path)
-            if found.updated > session.last_update_time and found.events[-1:] != session.events[-1:]:
-                raise StaleSessionError("The session has newer events in the storage: get it again.")
-            marker = found.marker or ""
-        try:
-            result = await self._memory.append(path, line, separator="\n", when=ETag(marker))
-        except ConflictError as error:
-            found = await self._read(path)
-            if found.events[-1:] != [Event.model_validate_json(line)]:
-                raise StaleSessionError("The session has newer events in the storage: get it again.") from error
-            return found.marker  # an earlier attempt, whose outcome was unknown, stored it
-        return result.etag.token if result.etag else None
+            if found.updated > session.last_update_time and not _is_last(found.events, session.events):
+                raise StaleSessionError(_STALE)
+            marker = found.marker
+        token, *numbers = marker.split()
+        size, number = map(int, numbers)
+        line = kit.record_line({"session": token, "n": number, "event": event})
+        await self._memory.append(path, line, separator="\n", when=PRESENT)
+        data, _ = await self._bytes(path, size)
+        rows = [row for row in map(kit.from_json, data.split(b"\n")) if _is_row(row, token) and row["n"] == number]
+        if rows and rows[0]["event"] == event:
+            end = data.index(line.encode()) + len(line.encode())
+            session._storage_update_marker = f"{token} {size + end} {number + 1}"
+            return rows.count(rows[0]) == 1
+        if event in (await self._read(path)).events:
+            return False  # by an earlier attempt, whose outcome was unknown
+        raise StaleSessionError(_STALE)
+
+    async def _bytes(self, path: str, start: int) -> tuple[bytes, int]:
+        """The bytes of a file from a position on, and its size at the first of the reads."""
+
+        async def work(reader: Any) -> tuple[bytes, int]:
+            data = await reader.read(start, start + _BLOCK)
+            while start + len(data) < reader.size:
+                data += await reader.read(start + len(data), start + len(data) + _BLOCK)
+            return data, reader.size
+
+        return await self._memory.scan(path, work)
 
     async def _read(self, path: str) -> _SessionFile:
-        async def work(reader: Any) -> tuple[bytes, Any]:
-            data = await reader.read(0, _BLOCK)
-            etag = reader.etag  # of a later read it could be that of a longer file
-            while len(data) < reader.size:
-                data += await reader.read(len(data), len(data) + _BLOCK)
-            return data, etag
-
-        data, etag = await self._memory.scan(path, work)
+        data, size = await self._bytes(path, 0)
         first, *lines = data.split(b"\n")
         head = kit.from_json(first)
-        if not isinstance(head, dict) or not isinstance(head.get("state"), dict):
+        if not isinstance(head, dict) or not isinstance(head.get("state"), dict) or not _is_time(head.get("created")):
             raise ReadError("the file holds no session", path=path)
-        events, damaged = list[Event](), 0
+        token, number, damaged, events = str(head.get("session")), 0, 0, list[dict[str, Any]]()
         for line in filter(None, lines):
-            try:
-                events.append(Event.model_validate_json(line))
-            except ValueError:  # of pydantic
+            row = kit.from_json(line)
+            if not _is_row(row, token):
                 damaged += 1
+            elif row["n"] >= number:  # else another event was faster
+                events.append(row["event"])
+                number = row["n"] + 1
         if damaged:
             _log.warning("%d lines of %s hold no event and are skipped", damaged, path)
-        return _SessionFile(etag, float(head.get("created") or 0), head["state"], events)
+        return _SessionFile(token, size, number, head["created"], head["state"], events)
 
-    async def _session_of(self, app: str, user: str, name: str, found: _SessionFile, events: list[Event]) -> Session:
-        state = found.folded()
-        for prefix, path in ((State.APP_PREFIX, _app(app)), (State.USER_PREFIX, _user(app, user))):
-            values = _values(await self._shared(f"{path}/{_STATE}"))
-            state |= {f"{prefix}{key}": value for key, value in values.items()}
-        session = Session(
-            app_name=app, user_id=user, id=name, state=state, events=events, last_update_time=found.updated
-        )
+    def _session_of(
+        self, app_name: str, user_id: str, name: str, found: _SessionFile, app: _Shared, user: _Shared
+    ) -> Session:
+        state = found.folded()[0]
+        for prefix, shared in ((State.APP_PREFIX, app), (State.USER_PREFIX, user)):
+            state |= {f"{prefix}{key}": value for key, value in _values(shared).items()}
+        session = Session(app_name=app_name, user_id=user_id, id=name, state=state, last_update_time=found.updated)
         session._storage_update_marker = found.marker
         return session
 
-    async def _shared(self, path: str) -> _Shared:
+    async def _shared(self, directory: str) -> _Shared:
+        path = f"{directory}/{_STATE}"
         try:
-            data = await self._memory.read_bytes(path)
+            return _parsed_state(await self._memory.read_bytes(path), path)
         except AgentMemoryFileNotFoundError:
             return {}
-        return _parsed_state(data, path)
 
-    async def _share(self, app: str, user: str, delta: Mapping[str, Any], at: float, *, again: bool = False) -> None:
-        """Change the states of the app and the user; ``again`` changes only what no event at that time or later set."""
-        _, of_app, of_user = _scoped(delta)
-        for values, directory in ((of_app, _app(app)), (of_user, _user(app, user))):
-            path = f"{directory}/{_STATE}"
-            if not values or (again and not _missing(await self._shared(path), values, at)):
-                continue
+    async def _healed(self, directory: str, changes: _Shared) -> _Shared:
+        """The state of an app or a user, after the changes that a killed process did not share."""
+        shared = await self._shared(directory)
+        for key, change in changes.items():
+            if not _is_newer(shared, key, change["at"]):
+                with suppress(OperationDenied):  # of a view that may only read
+                    await self._share(directory, {key: change["value"]}, change["at"], unless_newer=True)
+                    shared[key] = change
+        return shared
 
-            def changed(old: bytes, values: Mapping[str, Any] = values, path: str = path) -> bytes:
-                state = _parsed_state(old, path) if old else {}
-                for key, value in (_missing(state, values, at) if again else values).items():
-                    before = state[key]["at"] if key in state else -math.inf
-                    state[key] = {"value": value, "at": max(at, math.nextafter(before, math.inf))}
-                return f"{kit.to_json(state)}\n".encode()
+    async def _share(self, directory: str, values: Mapping[str, Any], at: float, *, unless_newer: bool = False) -> None:
+        """Change the state of an app or a user; ``unless_newer`` keeps what an event at that time or later has set."""
+        path = f"{directory}/{_STATE}"
 
+        def changed(old: bytes) -> bytes:
+            state = _parsed_state(old, path) if old else {}
+            for key, value in values.items():
+                if not (unless_newer and _is_newer(state, key, at)):
+                    state[key] = _set(state, key, value, at)
+            return f"{kit.to_json(state)}\n".encode()
+
+        if values:
             await self._memory.edit_bytes(path, changed, missing=b"")
 
 
@@ -253,8 +321,49 @@ def _user(app: str, user: str) -> str:
     return f"{_app(app)}/users/{encode_segment(kit.checked_id('user_id', user))}"
 
 
-def _session(app: str, user: str, session: str) -> str:
-    return f"{_user(app, user)}/sessions/{encode_segment(kit.checked_id('session_id', session))}"
+def _file(app: str, user: str, session: str) -> str:
+    name = encode_segment(kit.checked_id("session_id", session))
+    return f"{_user(app, user)}/sessions/{name}/{_EVENTS}"
+
+
+def _is_time(value: object) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+def _is_row(row: Any, token: str) -> bool:
+    """Whether a line holds an event of a session."""
+    if not isinstance(row, dict) or row.get("session") != token or not isinstance(row.get("n"), int):
+        return False
+    event = row.get("event")
+    if not isinstance(event, dict) or not _is_time(event.get("timestamp")):
+        return False
+    actions = event.get("actions", {})
+    return isinstance(actions, dict) and isinstance(actions.get("state_delta", {}), dict)
+
+
+def _time(event: Mapping[str, Any]) -> float:
+    return float(event["timestamp"])
+
+
+def _delta(event: Mapping[str, Any]) -> dict[str, Any]:
+    delta: dict[str, Any] = event.get("actions", {}).get("state_delta", {})
+    return delta
+
+
+def _is_last(stored: Sequence[Mapping[str, Any]], events: Sequence[Event]) -> bool:
+    """Whether a session that was made by hand has the newest event."""
+    return (stored[-1].get("id") if stored else None) == (events[-1].id if events else None)
+
+
+def _set(state: _Shared, key: str, value: object, at: float) -> dict[str, Any]:
+    """A change of a key, which is always later than the one before it."""
+    before = state[key]["at"] if key in state else -math.inf
+    return {"value": value, "at": max(at, math.nextafter(before, math.inf))}
+
+
+def _is_newer(state: _Shared, key: str, at: float) -> bool:
+    """Whether an event at a time or later has set a key."""
+    return key in state and state[key]["at"] >= at
 
 
 def _scoped(delta: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
@@ -268,10 +377,6 @@ def _scoped(delta: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], d
         elif not key.startswith(State.TEMP_PREFIX):
             own[key] = value
     return own, app, user
-
-
-def _missing(state: _Shared, values: Mapping[str, Any], at: float) -> dict[str, Any]:
-    return {key: value for key, value in values.items() if key not in state or state[key]["at"] < at}
 
 
 def _values(state: _Shared) -> dict[str, Any]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import AsyncIterator, Iterator, Sequence
+import secrets
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -17,6 +17,7 @@ try:
         Checkpoint,
         CheckpointMetadata,
         CheckpointTuple,
+        DeltaChannelHistory,
     )
     from langgraph.checkpoint.serde.base import SerializerProtocol
 
@@ -40,23 +41,22 @@ class AgentMemorySaver(BaseCheckpointSaver[str]):
         memory: the tree of the threads.
         serde: the serializer of values; without it the framework's own, which does not unpickle.
 
-    Raises `ReadError` for a value that is missing and for a file that holds no checkpoint, which a listing skips with a
-    warning in the log; `InvalidContentError` (a ValueError) for metadata that JSON cannot store; and the errors of
-    `AgentMemory`.
+    Raises `ReadError` for a file that holds no checkpoint and for a value that is missing or damaged; a listing skips
+    such a checkpoint, with a warning in the log. Metadata that JSON cannot store are an `InvalidContentError` (a
+    ValueError). Other errors are those of `AgentMemory`.
     """
 
     def __init__(self, memory: AnyMemory, *, serde: SerializerProtocol | None = None) -> None:
         super().__init__(serde=serde)
         self._views = sync_view(memory), async_view(memory)
-        self._stored: dict[str, None] = {}
 
     @property
     def _sync(self) -> Threads:
-        return Threads(self._views[0], self.serde, self._stored)
+        return Threads(self._views[0], self.serde)
 
     @property
     def _async(self) -> Threads:
-        return Threads(self._views[1], self.serde, self._stored)
+        return Threads(self._views[1], self.serde)
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """See `BaseCheckpointSaver.get_tuple`."""
@@ -156,10 +156,22 @@ class AgentMemorySaver(BaseCheckpointSaver[str]):
         """See `BaseCheckpointSaver.prune`."""
         await self._async.prune(thread_ids, strategy)
 
+    def get_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        """See `BaseCheckpointSaver.get_delta_channel_history`."""
+        return step(self._sync.history(config, channels))
+
+    async def aget_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        """See `BaseCheckpointSaver.get_delta_channel_history`."""
+        return await self._async.history(config, channels)
+
     def get_next_version(self, current: str | None, channel: None) -> str:  # noqa: ARG002 - the framework's
         """A version greater than another one, and unlike those of other branches of the thread."""
         number = 0 if current is None else int(str(current).partition(".")[0])
-        return f"{number + 1:032}.{random.random():016}"  # noqa: S311 - no secret
+        return f"{number + 1:032}.{secrets.randbelow(10**16):016}"
 
 
 async def _next(found: AsyncIterator[CheckpointTuple]) -> CheckpointTuple:

@@ -34,13 +34,14 @@ from google.genai import types
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent_memory import AgentMemory, OperationDenied, ReadError
+from agent_memory import AgentMemory, InvalidContentError, OperationDenied, ReadError
 from agent_memory.backend import ANY, ReadWhen, Snapshot
 from agent_memory.integrations import google_adk_sessions
 from agent_memory.integrations.google_adk import AgentMemorySessionService
 from agent_memory.key import Key
+from agent_memory.testing import RecordingPlugin
 from agent_memory_memory import MemoryBackend
-from tests.integrations.kit import ADDITIONS, HOSTILE, PROCESSES, race, rounds
+from tests.integrations.kit import ADDITIONS, HOSTILE, PROCESSES, race, rounds, seen_by
 from tests.support.pages import blocks_of
 from tests.support.servers import Root, free_port
 
@@ -53,6 +54,13 @@ def event(name: str, delta: dict[str, Any] | None = None, at: float = 1.0, **mor
     content = types.Content(role="user", parts=[types.Part(text=name)])
     actions = EventActions(state_delta=delta or {})
     return Event(id=name, author="ann", invocation_id="i", timestamp=at, content=content, actions=actions, **more)
+
+
+def line_of(memory: AgentMemory, number: int, each: Event) -> str:
+    """The line of an event, as the service appends it."""
+    token = json.loads(memory.read(FILE).splitlines()[0])["session"]
+    stored = json.loads(each.model_dump_json(exclude_none=True))
+    return json.dumps({"session": token, "n": number, "event": stored}) + "\n"
 
 
 def shown(session: Session | None) -> Any:
@@ -158,8 +166,11 @@ async def test_an_event_on_a_stale_session_is_refused_and_nothing_is_stored(memo
     before = {entry.path: memory.read(entry.path) for entry in memory.list()}
     with pytest.raises(StaleSessionError, match="get it again"):
         await service.append_event(two, event("two", {"user:a": 2, "app:b": 2}))
-    assert {entry.path: memory.read(entry.path) for entry in memory.list()} == before
+    after = {entry.path: memory.read(entry.path) for entry in memory.list()}
+    assert after.keys() == before.keys()
+    assert [path for path in after if after[path] != before[path]] == [FILE]
     assert two.events == []
+    assert shown(await got(service)) == ("s", "ann", {"user:a": 1}, ["one"])
     fresh = await got(service)
     await service.append_event(fresh, event("two"))
     await service.append_event(fresh, event("three"))
@@ -184,12 +195,14 @@ async def test_a_session_that_grew_while_it_was_read_is_stale() -> None:
         session = await service.create_session(**SCOPE)
         for number in range(20):
             await service.append_event(session, event(f"{number}"))
-        backend.lines.append(event("meanwhile").model_dump_json(exclude_none=True) + "\n")
+        backend.lines.append(line_of(memory, 20, event("meanwhile")))
         with patch.object(google_adk_sessions, "_BLOCK", 100):
             read = await got(service)
+        assert not backend.lines
         assert [each.id for each in read.events] == [f"{number}" for number in range(20)]
         with pytest.raises(StaleSessionError):
             await service.append_event(read, event("next"))
+        assert [each.id for each in (await got(service)).events][19:] == ["19", "meanwhile"]
 
 
 @pytest.mark.asyncio
@@ -216,11 +229,124 @@ async def test_an_event_without_an_answer_is_appended_once(memory: AgentMemory) 
 
 
 @pytest.mark.asyncio
+async def test_an_event_is_stored_once_however_often_it_is_delivered(memory: AgentMemory) -> None:
+    service = AgentMemorySessionService(memory)
+    session, old = await service.create_session(**SCOPE), await got(service)
+    first = event("one", {"user:a": 1})
+    await service.append_event(session, first)
+    await service.append_event(session, first)
+    await service.append_event(session, event("two", {"user:a": 2}))
+    await service.append_event(session, first)
+    await service.append_event(old, first)  # whose answer was lost
+    found = await got(service)
+    assert ([each.id for each in found.events], found.state) == (["one", "two"], {"user:a": 2})
+    with pytest.raises(StaleSessionError):
+        await service.append_event(old, event("three"))
+
+
+@pytest.mark.asyncio
+async def test_calls_on_one_session_object_each_have_their_turn(memory: AgentMemory) -> None:
+    service = AgentMemorySessionService(memory)
+    session = await service.create_session(**SCOPE)
+    await asyncio.gather(*(service.append_event(session, event(f"{number}")) for number in range(12)))
+    assert {each.id for each in (await got(service)).events} == {f"{number}" for number in range(12)}
+
+
+@pytest.mark.asyncio
+async def test_an_event_of_a_deleted_session_is_none_of_its_successor(memory: AgentMemory) -> None:
+    service = AgentMemorySessionService(memory)
+    session = await service.create_session(**SCOPE)
+    for number in range(3):
+        await service.append_event(session, event(f"{number}"))
+    await service.delete_session(**SCOPE)
+    await service.create_session(**SCOPE)
+    with pytest.raises(StaleSessionError):
+        await service.append_event(session, event("late"))
+    fresh = await got(service)
+    assert fresh.events == []
+    await service.append_event(fresh, event("first"))
+    assert [each.id for each in (await got(service)).events] == ["first"]
+
+
+@pytest.mark.asyncio
+async def test_an_append_does_not_read_the_events_before_it() -> None:
+    recorder = RecordingPlugin()
+    backend = MemoryBackend()
+    backend.max_bytes = 3000
+    with (
+        patch.object(google_adk_sessions, "_BLOCK", 1000),
+        AgentMemory.open(backend, plugins=[recorder]) as small,
+    ):
+        service = AgentMemorySessionService(small)
+        session = await service.create_session(**SCOPE)
+        for number in range(30):
+            await service.append_event(session, event(f"{number}"))
+        assert [each.id for each in (await got(service)).events] == [f"{number}" for number in range(30)]
+        assert small.stat(FILE).size > 3000
+    assert {kind for kind, path in seen_by(recorder) if path == FILE} == {"create", "append", "read", "stat"}
+
+
+@pytest.mark.asyncio
+async def test_an_event_that_is_no_json_is_refused_and_not_stored(memory: AgentMemory) -> None:
+    service = AgentMemorySessionService(memory)
+    session = await service.create_session(**SCOPE)
+    before = memory.read(FILE)
+    deep: list[Any] = []
+    for _ in range(252):
+        deep = [deep]
+    for value in (10**5000, deep):
+        with pytest.raises((InvalidContentError, ValueError)):
+            await service.append_event(session, event("one", {"n": value}))
+    assert memory.read(FILE) == before
+    assert session.events == []
+
+
+@pytest.mark.asyncio
+async def test_foreign_files_are_no_sessions(memory: AgentMemory) -> None:
+    service = AgentMemorySessionService(memory)
+    await service.create_session(**SCOPE)
+    for path in ("apps/app/users/ann/events.jsonl", "apps/app/users/ann/sessions/x/y/events.jsonl"):
+        memory.write(path, "{}")
+    memory.write("apps/app/users/ann/sessions/z/events.jsonl", '{"created":"abc","state":{}}')
+    assert [each.id for each in (await service.list_sessions(app_name="app")).sessions] == ["s"]
+    with pytest.raises(ReadError):
+        await service.get_session(**USER, session_id="z")
+    for wrong in ({"app_name": 1}, {"user_id": 1}, {"session_id": 1}):
+        with pytest.raises(TypeError):
+            await service.get_session(**{**SCOPE, **wrong})
+
+
+@pytest.mark.asyncio
+async def test_a_damaged_line_takes_no_later_event_along(memory: AgentMemory) -> None:
+    service = AgentMemorySessionService(memory)
+    session = await service.create_session(**SCOPE)
+    for number in range(4):
+        await service.append_event(session, event(f"{number}", {"user:a": number}))
+    lines = memory.read(FILE).splitlines()
+    memory.write(FILE, "\n".join([*lines[:2], lines[2][:-9], *lines[3:]]) + "\n")
+    fresh = await got(service)
+    assert [each.id for each in fresh.events] == ["0", "2", "3"]
+    await service.append_event(fresh, event("4"))
+    assert [each.id for each in (await got(service)).events] == ["0", "2", "3", "4"]
+
+
+@pytest.mark.asyncio
+async def test_states_are_shared_though_the_session_object_went_on(memory: AgentMemory) -> None:
+    service = AgentMemorySessionService(memory)
+    session = await service.create_session(**SCOPE)
+    with patch.object(AgentMemorySessionService, "_share", side_effect=asyncio.CancelledError):
+        with pytest.raises(asyncio.CancelledError):
+            await service.append_event(session, event("one", {"user:x": 1, "user:y": 1}, at=5.0))
+    await service.append_event(session, event("two", {"user:y": 2}, at=5.0))
+    assert (await got(service)).state == {"user:x": 1, "user:y": 2}
+
+
+@pytest.mark.asyncio
 async def test_states_that_a_killed_process_did_not_share_are_shared_by_the_next_reading(memory: AgentMemory) -> None:
     service = AgentMemorySessionService(memory)
     await service.create_session(**SCOPE, state={"user:a": 0, "user:b": 0})
     killed = event("killed", {"user:a": 1, "app:x": 1}, at=5e9)
-    memory.append(FILE, killed.model_dump_json(exclude_none=True) + "\n")
+    memory.append(FILE, line_of(memory, 0, killed))
     reading = AgentMemorySessionService(memory.read_only())
     assert (await got(reading)).state == {"user:a": 0, "user:b": 0}
     assert (await got(service)).state == {"user:a": 1, "user:b": 0, "app:x": 1}

@@ -6,10 +6,12 @@ import asyncio
 import json
 import operator
 import pickle
+import random
 import re
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
@@ -23,6 +25,7 @@ pytest.importorskip("langgraph.graph")
 from hypothesis import given, settings
 from langchain_core.runnables import RunnableConfig
 from langgraph.channels.delta import DeltaChannel
+from langgraph.checkpoint.base import BaseCheckpointSaver as Base
 from langgraph.checkpoint.base import CheckpointTuple, empty_checkpoint
 from langgraph.checkpoint.conformance.initializer import RegisteredCheckpointer
 from langgraph.checkpoint.conformance.validate import validate
@@ -34,6 +37,7 @@ from langgraph.types import Command, interrupt
 from agent_memory import AgentMemory, InvalidContentError, ReadError
 from agent_memory.integrations.langgraph_saver import AgentMemorySaver
 from agent_memory.testing import RecordingPlugin
+from agent_memory_memory import MemoryBackend
 from tests.integrations.kit import ADDITIONS, HOSTILE, IDS, PROCESSES, race, rounds, seen_by
 from tests.support.servers import Root
 
@@ -249,6 +253,84 @@ def check_id(memory: AgentMemory, thread: str, namespace: str, identity: str) ->
     assert list(saver.list(None)) == []
 
 
+def test_writes_of_many_tasks_may_be_larger_than_a_file_that_is_read_at_once() -> None:
+    backend = MemoryBackend()
+    backend.max_bytes = 2_000_000
+    with AgentMemory.open(backend) as memory:
+        saver = AgentMemorySaver(memory)
+        at = saver.put(config(), empty_checkpoint(), {}, {})
+        for number in range(50):
+            saver.put_writes(at, [("a", "x" * 60_000)], f"task {number:02}")
+        saver.put_writes(at, [(f"c{number}", "x" * 60_000) for number in range(50)], "z")
+        wide = empty_checkpoint()
+        wide["channel_values"] = {f"c{number}": "x" * 60_000 for number in range(50)}
+        wide["channel_versions"] = dict.fromkeys(wide["channel_values"], "1")
+        found, (listed,) = saver.get_tuple(at), list(saver.list(at))
+        assert found
+        assert len(found.pending_writes or ()) == len(listed.pending_writes or ()) == 100
+        saver.put(config("wide"), wide, {}, wide["channel_versions"])
+        read = saver.get_tuple(config("wide"))
+        assert read
+        assert read.checkpoint["channel_values"] == wide["channel_values"]
+
+
+def test_a_large_value_is_stored_again_if_others_deleted_it(memory: AgentMemory) -> None:
+    saver, checkpoint = AgentMemorySaver(memory), empty_checkpoint()
+    checkpoint["channel_values"], checkpoint["channel_versions"] = {"a": LARGE}, {"a": "1"}
+    first = saver.put(config(), checkpoint, {}, {"a": "1"})
+    assert saver.get_tuple(first)
+    AgentMemorySaver(memory).delete_thread("t")
+    saver.put(first, {**checkpoint, "id": checkpoint["id"][:-1] + "z"}, {}, {})
+    found = saver.get_tuple(config())
+    assert found
+    assert found.checkpoint["channel_values"] == {"a": LARGE}
+
+
+def test_branches_keep_their_values_whatever_seed_a_program_sets(memory: AgentMemory) -> None:
+    def large(state: State) -> dict[str, str]:
+        return {"fixed": LARGE + state["messages"][-1]}
+
+    saver = AgentMemorySaver(memory)
+    app = graph(saver, large)
+    app.invoke(said("first"), config())
+    start = app.get_state(config()).config
+    ends = []
+    for text in ("one", "two"):
+        random.seed(42)
+        app.invoke(said(text), start)
+        ends.append(app.get_state(config()).config)
+    assert [app.get_state(end).values["fixed"] for end in ends] == [LARGE + "one", LARGE + "two"]
+
+
+@pytest.mark.parametrize(("kind", "data"), [("bytes", "!!!"), ("bytes", "A"), ("x", "")])
+def test_a_damaged_value_is_an_error_and_stops_no_listing(
+    memory: AgentMemory, caplog: pytest.LogCaptureFixture, kind: str, data: str
+) -> None:
+    saver = AgentMemorySaver(memory)
+    ats = [saver.put(config(), {**empty_checkpoint(), "id": f"{number}"}, {}, {}) for number in range(3)]
+    record = json.loads(memory.read("t/=/1.json"))
+    for changed in ({"values": {"a": {"type": kind, "data": data}}}, {"checkpoint": {"type": "null", "data": ""}}):
+        memory.write("t/=/1.json", json.dumps({**record, **changed}))
+        with pytest.raises(ReadError):
+            saver.get_tuple(ats[1])
+        assert [each.config for each in saver.list(config())] == [ats[2], ats[0]]
+        assert "t/=/1.json is skipped" in caplog.text
+
+
+def test_a_hostile_record_deletes_no_other_checkpoint(memory: AgentMemory) -> None:
+    saver = AgentMemorySaver(memory)
+    for number in range(3):
+        saver.put(config(), {**empty_checkpoint(), "id": f"{number}"}, {}, {})
+    record = json.loads(memory.read("t/=/1.json"))
+    for file in ("2.json", "../../secret"):
+        hostile = {**record, "values": {"a": {"type": "null", "data": "", "file": file}}}
+        memory.write("t/=/1.json", json.dumps(hostile))
+        with pytest.raises(ReadError):
+            saver.get_tuple(config(checkpoint_id="1"))
+    saver.prune(["t"])
+    assert memory.exists("t/=/2.json")
+
+
 @pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"checkpoint":{},"values":{},"metadata":{},"parent":null}'])
 def test_a_damaged_checkpoint_is_an_error_and_a_listing_skips_it(
     memory: AgentMemory, caplog: pytest.LogCaptureFixture, content: str
@@ -285,7 +367,7 @@ def test_files_outside_a_thread_are_no_values(memory: AgentMemory) -> None:
         with pytest.raises(ReadError, match="holds no checkpoint"):
             saver.get_tuple(at)
     memory.write(path, json.dumps({**record, "values": {"a": {"type": "pickle", "data": "gASVCgAAAAAAAAA="}}}))
-    with pytest.raises(NotImplementedError):
+    with pytest.raises(ReadError, match="NotImplementedError"):
         saver.get_tuple(at)
 
 
@@ -331,6 +413,11 @@ def test_a_prune_keeps_the_ancestors_of_a_delta_channel(memory: AgentMemory) -> 
         app.invoke({"log": [f"turn {number}"]}, config())
     before = app.get_state(config()).values
     assert len(before["log"]) == 8
+    for method in ("get_delta_channel_history", "aget_delta_channel_history"):
+        calls = [partial(getattr(kind, method), saver) for kind in (AgentMemorySaver, Base)]
+        found = [call(config=config(), channels=["log", "x"]) for call in calls]
+        ours, base = (asyncio.run(each) if method.startswith("a") else each for each in found)
+        assert ours == base
     saver.prune(["t"])
     assert app.get_state(config()).values == before
 
@@ -342,6 +429,7 @@ def test_runs_are_deleted_with_what_only_they_need(memory: AgentMemory) -> None:
         app.invoke({"messages": [f"{number}"], "fixed": LARGE + str(number)}, config())
     app.invoke(said("x"), {**config(), "metadata": {"run_id": "gone"}})
     count = len(list(saver.list(config())))
+    saver.delete_for_runs("gon")
     saver.delete_for_runs(["gone"])
     assert len(list(saver.list(config()))) == count - 3
     assert app.get_state(config()).values["fixed"] == LARGE + "2"
@@ -356,11 +444,50 @@ def test_a_copy_of_a_thread_is_independent_and_can_be_repeated(memory: AgentMemo
     assert told(saver, "a") == told(saver, "b")
     app.invoke(Command(resume="here"), config("b"))
     assert told(saver, "a") != told(saver, "b")
-    saver.copy_thread("a", "b")
+    size = sum(entry.size for entry in memory.list())
+    for target in ("a", "b", "b"):
+        saver.copy_thread("a", target)
+    assert sum(entry.size for entry in memory.list()) == size
     assert app.get_state(config("b")).values["messages"] == ["one", "answer 1", "said here"]
     saver.delete_thread("a")
     assert app.get_state(config("b")).values["fixed"] == LARGE
     assert app.get_state(config("a")).values == {}
+
+
+def test_a_copy_keeps_what_the_target_has(memory: AgentMemory) -> None:
+    saver = AgentMemorySaver(memory)
+    at = saver.put(config("a"), empty_checkpoint(), {}, {})
+    saver.put_writes(at, [(INTERRUPT, "old")], "task")
+    saver.copy_thread("a", "b")
+    target = config("b", checkpoint_id=at["configurable"]["checkpoint_id"])
+    saver.put_writes(target, [(INTERRUPT, "new")], "task")
+    saver.put_writes(at, [("c", "added")], "task")
+    saver.copy_thread("a", "b")
+    found = saver.get_tuple(target)
+    assert found
+    assert found.pending_writes == [("task", INTERRUPT, "new"), ("task", "c", "added")]
+
+
+def test_a_prune_leaves_no_file_that_nothing_needs(memory: AgentMemory) -> None:
+    saver = AgentMemorySaver(memory)
+    first = saver.put(config(), {**empty_checkpoint(), "id": "1"}, {}, {})
+    for number in range(3):
+        saver.put_writes(first, [(INTERRUPT, LARGE + str(number)), ("a", LARGE)], "task")
+    saver.put(first, {**empty_checkpoint(), "id": "2"}, {}, {})
+    saver.prune(["t"])
+    assert [entry.path for entry in memory.list()] == ["t/=/2.json"]
+
+
+def test_a_listing_reads_no_more_than_its_limit() -> None:
+    recorder = RecordingPlugin()
+    with AgentMemory.open("memory://", plugins=[recorder]) as memory:
+        saver = AgentMemorySaver(memory)
+        for number in range(40):
+            saver.put(config(), {**empty_checkpoint(), "id": f"{number:02}"}, {"step": number}, {})
+        recorder.after.clear()
+        assert [each.checkpoint["id"] for each in saver.list(config(checkpoint_id=""), limit=3)] == ["39", "38", "37"]
+        assert len(seen_by(recorder)) == 1 + 2 * 3
+        assert [each.metadata["step"] for each in saver.list(config(), filter={"step": 5}, limit=1)] == [5]
 
 
 def told(saver: AgentMemorySaver, thread: str) -> list[object]:
