@@ -8,6 +8,7 @@ import json
 import re
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
@@ -472,6 +473,24 @@ def test_a_search_with_a_query_ranks_by_its_words_and_says_so_once(
         found = store.search(USERS, query="green tea?", limit=4)
         assert [item.value["text"] for item in found] == [texts[0], texts[3], texts[1], texts[4]]
     assert [record.message.count("no search by meaning") for record in caplog.records] == [1]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_an_agent_of_langmem_finds_the_newest_of_its_memories(memory: AgentMemory, place: Root) -> None:
+    """Sixteen memories under random keys; the newest three are found in each of twenty runs."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        langmem = pytest.importorskip("langmem")
+    store = AgentMemoryStore(memory)
+    runs = 2 if place.url.startswith("s3:") else 20
+    for run in range(runs):
+        namespace = ("memories", f"{run}")
+        remember = langmem.create_manage_memory_tool(namespace, store=store)
+        recall = langmem.create_search_memory_tool(namespace, store=store)
+        for number in range(16):
+            remember.invoke({"action": "create", "content": f"Ann said number {number}"})
+        found = json.loads(recall.invoke({"query": "what is new?", "limit": 3}))
+        assert [each["value"]["content"] for each in found] == [f"Ann said number {n}" for n in (15, 14, 13)]
 
 
 def test_an_item_that_is_deleted_takes_its_namespace_along(store: Calls) -> None:
