@@ -33,6 +33,15 @@ _MODULES: Final = {"mcp": "agent_memory.mcp_server", "s3://": "aiobotocore.sessi
 Stream = int | IO[bytes]
 
 
+class Process(subprocess.Popen[bytes]):
+    """A process that is killed if its ``with`` block raises: `subprocess.Popen` would wait for it for ever."""
+
+    def __exit__(self, kind: type[BaseException] | None, *raised: object) -> None:
+        if kind is not None:
+            self.kill()
+        super().__exit__(kind, *raised)  # type: ignore[arg-type]  # the other two
+
+
 def popen(
     command: Sequence[str | bytes],
     *,
@@ -43,7 +52,7 @@ def popen(
     env: Mapping[str, str] | None = None,
     closed: Sequence[int] = (),
     real: bool = False,
-) -> subprocess.Popen[bytes]:
+) -> Process:
     """Start a Python script, or ``[sys.executable, "-c", program, ...]``, as `subprocess.Popen` does.
 
     SIGINT, SIGTERM and SIGHUP have their default effect in the process, even if the tests ignore them.
@@ -60,7 +69,7 @@ def popen(
     """
     environment = dict(os.environ if env is None else env)
     if real or sizes.is_long or read_at_a_start(environment) != _server().variables:
-        return subprocess.Popen(
+        return Process(
             command, stdin=stdin, stdout=stdout, stderr=stderr, cwd=cwd, env=env, preexec_fn=partial(_prepare, closed)
         )
     words = [os.fsdecode(word) for word in command]
@@ -127,7 +136,7 @@ def _server() -> Server:
     return Server(ours, read_at_a_start(os.environ))
 
 
-class Forked(subprocess.Popen[bytes]):
+class Forked(Process):
     """A process of the fork server, with the methods of `subprocess.Popen`."""
 
     text_mode, _input, _communication_started = None, None, False  # for `communicate`
