@@ -25,7 +25,7 @@ BOUNDS = {
     "commands": 45,
     "modules": 282,
     "modules with one importer": 65,
-    "words of docs": 59_850,
+    "words of docs": 59_900,
 }
 
 PRODUCT = {

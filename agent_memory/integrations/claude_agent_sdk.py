@@ -168,7 +168,8 @@ async def _summary(memory: AsyncAgentMemory, key: SessionKey, entry: Entry) -> d
 
     with suppress(AgentMemoryFileNotFoundError):  # another caller deleted the session
         entry = await memory.stat(_path(key))  # entries that are added from now on will be summarised again
-        await records(memory, _path(key), fold)
+        found = await records(memory, _path(key), fold)
+        _warn(_path(key), found.damaged if found is not None else 0)
     with suppress(AgentMemoryError):  # a read-only memory has summaries too
         await memory.write(path, to_json({"of": _state(entry), "data": summary["data"]}))
         if not await memory.exists(_path(key)):  # `delete` may have ended before this write

@@ -544,6 +544,6 @@ async def test_damaged_lines_of_a_transcript_are_counted_and_a_mark_hides_no_ent
     (path,) = (each.path for each in memory.list() if each.path.endswith(".jsonl"))
     memory.write(path, b"\xef\xbb\xbf" + memory.read_bytes(path) + b'{"uuid": "c\n5\n' + memory.read_bytes(path))
     assert await store.load(key()) == entries("a", "b")
-    assert [record.getMessage() for record in caplog.records if "hold no entry" in record.getMessage()] == [
-        f"{path}: 2 lines hold no entry of a session"
-    ]
+    assert len(await store.list_session_summaries(key()["project_key"])) == 1
+    told = [record.getMessage() for record in caplog.records if "hold no entry" in record.getMessage()]
+    assert told == [f"{path}: 2 lines hold no entry of a session"] * 2
