@@ -79,7 +79,7 @@ class CheckpointFacts:
     """What decides whether a checkpoint goes, and which files go with it."""
 
     at: At
-    run: object
+    run: str | None
     parent: str | None
     filled: frozenset[str]
     deltas: frozenset[str]
@@ -117,9 +117,10 @@ def is_write(row: Any) -> bool:
 
 def facts_of(stored: SavedCheckpoint) -> CheckpointFacts:
     metadata, values = stored.record["metadata"], stored.record["values"]
+    run = metadata.get("run_id")
     return CheckpointFacts(
         stored.at,
-        str(metadata.get("run_id")),
+        run if isinstance(run, str) else None,
         stored.record["parent"],
         frozenset(values),
         frozenset(metadata.get("counters_since_delta_snapshot") or ()),

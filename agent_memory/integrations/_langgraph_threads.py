@@ -113,8 +113,11 @@ class Threads:
     async def history(self, config: RunnableConfig, channels: Sequence[str]) -> Mapping[str, DeltaChannelHistory]:
         """Read what delta channels need: the writes of the ancestors until a value, oldest first, and the value."""
         found: dict[str, DeltaChannelHistory] = {channel: {"writes": []} for channel in channels}
-        missing, stored = set(channels), await self._stored(config)
-        async for each in self._ancestors(stored) if stored and missing else _none():
+        stored = await self._stored(config) if channels else None
+        if stored is None:
+            return found
+        missing = set(channels)
+        async for each in self._ancestors(stored):
             rows = [row for row in each.writes if row["channel"] in missing]
             values = {name: value for name, value in each.record["values"].items() if name in missing}
             load = await self._loader(each, [*values.values(), *(row["value"] for row in rows)])
@@ -333,8 +336,3 @@ def _place(config: RunnableConfig, default: Any = "") -> tuple[str, Any]:
     """The thread and the namespace of a config."""
     configurable = config["configurable"]
     return str(configurable["thread_id"]), configurable.get("checkpoint_ns", default)
-
-
-async def _none() -> AsyncIterator[SavedCheckpoint]:
-    for each in ():
-        yield each

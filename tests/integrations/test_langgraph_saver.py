@@ -429,7 +429,8 @@ def test_runs_are_deleted_with_what_only_they_need(memory: AgentMemory) -> None:
         app.invoke({"messages": [f"{number}"], "fixed": LARGE + str(number)}, config())
     app.invoke(said("x"), {**config(), "metadata": {"run_id": "gone"}})
     count = len(list(saver.list(config())))
-    saver.delete_for_runs("gon")
+    for other in ("gon", ["None"], []):
+        saver.delete_for_runs(other)
     saver.delete_for_runs(["gone"])
     assert len(list(saver.list(config()))) == count - 3
     assert app.get_state(config()).values["fixed"] == LARGE + "2"
