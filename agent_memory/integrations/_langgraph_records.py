@@ -71,7 +71,8 @@ class SavedCheckpoint(NamedTuple):
 
     def files(self, values: Iterable[Record]) -> set[str]:
         """The paths of values that have files."""
-        return {f"{self.at.directory}/{value['file']}" for value in values if "file" in value}
+        directory = self.at.directory
+        return {f"{directory}/{value['file']}" for value in values if "file" in value}
 
 
 @dataclass(frozen=True)

@@ -122,12 +122,14 @@ class Threads:
             values = {name: value for name, value in each.record["values"].items() if name in missing}
             load = await self._loader(each, [*values.values(), *(row["value"] for row in rows)])
             for row in reversed(rows):
-                found[row["channel"]]["writes"].insert(0, (row["task"], row["channel"], load(row["value"])))
+                found[row["channel"]]["writes"].append((row["task"], row["channel"], load(row["value"])))
             for name, value in values.items():
                 found[name]["seed"] = load(value)
             missing -= values.keys()
             if not missing:
                 break
+        for entry in found.values():
+            entry["writes"].reverse()
         return found
 
     async def put(
@@ -252,7 +254,7 @@ class Threads:
         return await records(self.memory, path, lambda row: row if is_write(row) else None) or []
 
     async def _each(self, found: Sequence[At]) -> AsyncIterator[SavedCheckpoint]:
-        """What is stored of checkpoints; those that are gone meanwhile or unreadable are skipped, with a warning."""
+        """Read checkpoints in blocks; skip those that another process deleted, and, with a warning, unreadable ones."""
         for start in range(0, len(found), _BLOCK):
             block = found[start : start + _BLOCK]
             for _, stored in await found_each(self.memory, self._read, block, lambda at: at.path):
@@ -285,15 +287,15 @@ class Threads:
 
     async def _loader(self, stored: SavedCheckpoint, values: Iterable[Record]) -> Callable[[Record], Any]:
         """A function that deserializes the given values, whose files are read before."""
-        paths = sorted(stored.files(values))
-        files = dict(zip(paths, await self.memory._map(self._bytes, paths), strict=True))
+        directory = stored.at.directory
+        files = await self.memory.read_many(sorted(stored.files(values)), missing_ok=True, bytes=True)
 
         def load(value: Record) -> Any:
-            path = f"{stored.at.directory}/{value.get('file')}"
-            if path in files and files[path] is None:
+            path = f"{directory}/{value['file']}" if "file" in value else None
+            if path is not None and path not in files:
                 raise ReadError("the file of a value is missing", path=stored.at.path)
             try:
-                data = files[path] if "file" in value else b64decode(value["data"], validate=True)
+                data = files[path] if path is not None else b64decode(value["data"], validate=True)
                 return self.serde.loads_typed((value["type"], data))
             except Exception as error:  # of any serializer
                 raise ReadError(f"a value cannot be read: {type(error).__name__}", path=stored.at.path) from error
@@ -309,16 +311,10 @@ class Threads:
         path = f"{at.directory}/{file}"
         if is_new:
             await self.memory.write(path, data)
-        elif not await self.memory.exists(path):  # it changed in place, or its thread was deleted meanwhile
+        elif not await self.memory.exists(path):  # the value changed in place, or another process deleted the thread
             with suppress(FileAlreadyExistsError):
                 await self.memory.create(path, data)
         return {"type": kind, "file": file}
-
-    async def _bytes(self, path: str) -> bytes | None:
-        try:
-            return await self.memory.read_bytes(path)
-        except AgentMemoryFileNotFoundError:
-            return None
 
     async def _remove(self, paths: Iterable[str]) -> None:
         await done_each(self.memory, partial(remove, self.memory), paths)

@@ -16,9 +16,8 @@ from agent_memory.errors import (
     FileTooLargeError,
     InvalidPathError,
 )
-from agent_memory.integrations._advice import better_name
+from agent_memory.integrations._advice import refusal
 from agent_memory.integrations.toolkit import AnyMemory, async_view, checked_id, mapped_errors, unusable
-from agent_memory.key import RULES
 from agent_memory.tools._model_text import ModelText, overwriting
 
 try:
@@ -162,8 +161,7 @@ def _taken(error: AgentMemoryError) -> Exception:
 
 
 def _refused(error: AgentMemoryError) -> Exception:
-    advice = better_name(error) if isinstance(error, InvalidPathError) else ""
-    return ValueError(f"Invalid path: {RULES.get(getattr(error, 'rule', ''), error.args[0])}{advice}")
+    return ValueError(f"Invalid path: {refusal(error)}")
 
 
 _ERRORS: Final[Mapping[type[AgentMemoryError], Callable[[AgentMemoryError], Exception]]] = {

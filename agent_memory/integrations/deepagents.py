@@ -12,7 +12,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from agent_memory.backend import Entry
 from agent_memory.errors import AgentMemoryError, AgentMemoryFileNotFoundError, InvalidPathError
-from agent_memory.integrations._advice import better_name
+from agent_memory.integrations._advice import refusal
 from agent_memory.integrations.toolkit import (
     AnyMemory,
     async_view,
@@ -23,7 +23,6 @@ from agent_memory.integrations.toolkit import (
     unusable,
     warn_left_out,
 )
-from agent_memory.key import RULES
 from agent_memory.memory import AsyncAgentMemory
 from agent_memory.tools._each_file import LeftOut
 from agent_memory.tools._model_text import ModelText, overwriting
@@ -73,8 +72,7 @@ def _answers(
 def _reason(error: AgentMemoryError) -> str:
     if not isinstance(error, InvalidPathError):
         return f"'/{error.path}': {error.args[0]}"
-    path = f"{error.refused[:1]}/{error.refused[1:]}"  # escaped and cut
-    return f"{path}: {RULES.get(error.rule, error.rule)}{better_name(error)}"
+    return f"{error.refused[:1]}/{error.refused[1:]}: {refusal(error)}"  # the path is escaped and cut
 
 
 class _AsyncBackend(protocol.BackendProtocol):

@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
@@ -77,6 +78,7 @@ class _SessionFile:
     def updated(self) -> float:
         return _time(self.events[-1]) if self.events else self.created
 
+    @cached_property
     def folded(self) -> tuple[dict[str, Any], _Shared, _Shared]:
         """The session's own state after all events; and what they changed in the states of the app and the user."""
         own, app, user = dict[str, Any](), _Shared(), _Shared()
@@ -126,8 +128,8 @@ class AgentMemorySessionService(BaseSessionService):
         except FileAlreadyExistsError as error:
             raise AlreadyExistsError(f"Session with id {name} already exists.") from error
         _, app, user = _scoped(stored)
-        await self._share(_app(app_name), app, now)
-        await self._share(_user(app_name, user_id), user, now)
+        await self._share(_app(app_name), _changes(app, now))
+        await self._share(_user(app_name, user_id), _changes(user, now))
         return self._session_of(
             app_name,
             user_id,
@@ -147,7 +149,7 @@ class AgentMemorySessionService(BaseSessionService):
             found = await self._read(path)
         except AgentMemoryFileNotFoundError:
             return None
-        _, app, user = found.folded()
+        _, app, user = found.folded
         events = found.events
         if config and config.after_timestamp:
             events = [event for event in events if _time(event) >= config.after_timestamp]
@@ -212,9 +214,9 @@ class AgentMemorySessionService(BaseSessionService):
             session.last_update_time = event.timestamp
             event = self._commit_event_to_session(session, event)
             _, app, user = _scoped(_delta(stored))
-            if is_new:  # else the next reading shares what nobody has shared
-                await self._share(_app(session.app_name), app, event.timestamp)
-                await self._share(_user(session.app_name, session.user_id), user, event.timestamp)
+            if is_new:  # else `get_session` shares what the earlier attempt did not share
+                await self._share(_app(session.app_name), _changes(app, event.timestamp))
+                await self._share(_user(session.app_name, session.user_id), _changes(user, event.timestamp))
             return event
 
     def _lock(self, path: str) -> asyncio.Lock:
@@ -274,7 +276,7 @@ class AgentMemorySessionService(BaseSessionService):
     def _session_of(
         self, app_name: str, user_id: str, name: str, found: _SessionFile, app: _Shared, user: _Shared
     ) -> Session:
-        state = found.folded()[0]
+        state = found.folded[0]
         for prefix, shared in ((State.APP_PREFIX, app), (State.USER_PREFIX, user)):
             state |= {f"{prefix}{key}": value for key, value in _values(shared).items()}
         session = Session(app_name=app_name, user_id=user_id, id=name, state=state, last_update_time=found.updated)
@@ -283,33 +285,31 @@ class AgentMemorySessionService(BaseSessionService):
 
     async def _shared(self, directory: str) -> _Shared:
         path = f"{directory}/{_STATE}"
-        try:
-            return _parsed_state(await self._memory.read_bytes(path), path)
-        except AgentMemoryFileNotFoundError:
-            return {}
+        files = await self._memory.read_many([path], missing_ok=True, bytes=True)
+        return _parsed_state(files[path], path) if path in files else {}
 
     async def _healed(self, directory: str, changes: _Shared) -> _Shared:
         """The state of an app or a user, after the changes that a killed process did not share."""
         shared = await self._shared(directory)
-        for key, change in changes.items():
-            if not _is_newer(shared, key, change["at"]):
-                with suppress(OperationDenied):  # of a view that may only read
-                    await self._share(directory, {key: change["value"]}, change["at"], unless_newer=True)
-                    shared[key] = change
+        missing = {key: change for key, change in changes.items() if not _is_newer(shared, key, change["at"])}
+        if missing:
+            with suppress(OperationDenied):  # of a view that may only read
+                await self._share(directory, missing, unless_newer=True)
+                return await self._shared(directory)
         return shared
 
-    async def _share(self, directory: str, values: Mapping[str, Any], at: float, *, unless_newer: bool = False) -> None:
+    async def _share(self, directory: str, changes: _Shared, *, unless_newer: bool = False) -> None:
         """Change the state of an app or a user; ``unless_newer`` keeps what an event at that time or later has set."""
         path = f"{directory}/{_STATE}"
 
         def changed(old: bytes) -> bytes:
             state = _parsed_state(old, path) if old else {}
-            for key, value in values.items():
-                if not (unless_newer and _is_newer(state, key, at)):
-                    state[key] = _set(state, key, value, at)
+            for key, change in changes.items():
+                if not (unless_newer and _is_newer(state, key, change["at"])):
+                    state[key] = _set(state, key, **change)
             return f"{kit.to_json(state)}\n".encode()
 
-        if values:
+        if changes:
             await self._memory.edit_bytes(path, changed, missing=b"")
 
 
@@ -353,6 +353,10 @@ def _delta(event: Mapping[str, Any]) -> dict[str, Any]:
 def _is_last(stored: Sequence[Mapping[str, Any]], events: Sequence[Event]) -> bool:
     """Whether a session that was made by hand has the newest event."""
     return (stored[-1].get("id") if stored else None) == (events[-1].id if events else None)
+
+
+def _changes(values: Mapping[str, Any], at: float) -> _Shared:
+    return {key: {"value": value, "at": at} for key, value in values.items()}
 
 
 def _set(state: _Shared, key: str, value: object, at: float) -> dict[str, Any]:

@@ -18,10 +18,9 @@ from agent_memory.errors import (
     OutcomeUnknownError,
     UnsupportedOperationError,
 )
-from agent_memory.integrations._advice import better_name
+from agent_memory.integrations._advice import refusal
 from agent_memory.integrations.pydantic_ai import DIRECTORY_FILE
 from agent_memory.integrations.toolkit import AnyMemory, async_view, checked_id, mapped_errors, read_each, unusable
-from agent_memory.key import RULES
 from agent_memory.tools._model_text import ModelText
 
 try:
@@ -54,9 +53,7 @@ class _RefusedPathError(ModelRetry, ValueError):
 
 def _refused(error: AgentMemoryError) -> Exception:
     """The error of a path, without the path: a model must not see the namespace."""
-    if isinstance(error, InvalidPathError):
-        return _RefusedPathError(f"{RULES[error.rule]}{better_name(error)}")
-    return _RefusedPathError(f"{error.args[0]}; use a different name")
+    return _RefusedPathError(refusal(error))
 
 
 _ERRORS: Final[Mapping[type[AgentMemoryError], Callable[[AgentMemoryError], Exception]]] = {

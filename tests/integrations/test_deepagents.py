@@ -29,7 +29,7 @@ from langchain_core.messages import AIMessage, BaseMessage, ToolMessage  # noqa:
 
 from agent_memory import AgentMemory, AsyncAgentMemory, InvalidPathError  # noqa: E402
 from agent_memory.integrations import deepagents as module  # noqa: E402
-from agent_memory.integrations._advice import better_name  # noqa: E402
+from agent_memory.integrations._advice import refusal  # noqa: E402
 from agent_memory.integrations.deepagents import AgentMemoryBackend  # noqa: E402
 from agent_memory.testing import RecordingPlugin  # noqa: E402
 from agent_memory_memory import MemoryBackend  # noqa: E402
@@ -537,11 +537,11 @@ def test_hostile_names_are_files_or_refused_with_a_suggestion(memory: AgentMemor
                 assert backend.read(path).file_data["content"] == path
                 assert tree.read("/".join(segments(path))) == path
                 continue
-            with pytest.raises(InvalidPathError) as refusal:
+            with pytest.raises(InvalidPathError) as raised:
                 tree.write("/".join(segments(path)), "x")
             results = [written, backend.read(path), backend.edit(path, "a", "b"), backend.delete(path)]
             for result in (*results, backend.ls(path), backend.grep("a", path), backend.glob("*", path)):
-                assert better_name(refusal.value) in result.error
+                assert refusal(raised.value) in result.error
                 assert place.url not in result.error
                 assert len(result.error) < 800
             assert backend.download_files([path])[0].error == "invalid_path"

@@ -40,7 +40,11 @@ class Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no typ
     def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:
         """Forget each completed scope: the base class counts the tests of all of them after each test."""
         super().mark_test_complete(node, item_index, duration)
-        work, scope = self.assigned_work[node], self._split_scope(self.registered_collections[node][item_index])
+        self._complete(node, self.registered_collections[node][item_index])
+
+    def _complete(self, node: Any, test: str) -> None:
+        work, scope = self.assigned_work[node], self._split_scope(test)
+        work[scope][test] = True
         if all(work[scope].values()):
             del work[scope]
 
@@ -49,9 +53,6 @@ class Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no typ
         work = self.assigned_work[node]
         ended = next((test for tests in work.values() for test, is_done in tests.items() if not is_done), None)
         if ended is not None:
-            scope = self._split_scope(ended)
-            work[scope][ended] = True
-            if all(work[scope].values()):
-                del work[scope]
+            self._complete(node, ended)
         super().remove_node(node)
         return ended
