@@ -123,9 +123,17 @@ def test_a_server_is_not_ready_from_the_first_signal_on(tmp_path: Path) -> None:
             server.process.send_signal(signal.SIGTERM)
             connection.request("GET", "/readyz")
             (tmp_path / "go").touch()
-            assert answered(connection) == (503, b"not ready")
+            assert told(connection) in ((503, b"not ready"), "closed")
         calling.join()
         assert server.process.wait(60) == 0
+
+
+def told(connection: HTTPConnection) -> tuple[int, bytes] | str:
+    """The answer; or "closed", for an ending server closes idle connections, also one with a request not yet read."""
+    try:
+        return answered(connection)
+    except ConnectionError:
+        return "closed"
 
 
 def answered(connection: HTTPConnection) -> tuple[int, bytes]:
