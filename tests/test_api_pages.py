@@ -36,6 +36,7 @@ PUBLIC = [
     *(f"agent_memory.object_store.{name}" for name in ("engine", "options", "responses")),
     *_modules_of("agent_memory.plugins"),
     *_modules_of("agent_memory.integrations"),
+    "agent_memory.integrations.toolkit",
     "agent_memory.testing",
     *_modules_of("agent_memory.testing"),
 ]

@@ -235,7 +235,7 @@ def test_each_extra_of_a_user_has_its_modules() -> None:
     named = {
         name.rpartition(".")[2] for names in MODULES.values() for name in names.split() if ".integrations." in name
     }
-    assert adapters - named == {"fsspec", "toolkit", "upath"}
+    assert adapters - named == {"fsspec", "upath"}
 
 
 def test_the_readme_has_a_sample_with_its_output() -> None:

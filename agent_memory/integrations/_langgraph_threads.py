@@ -31,11 +31,11 @@ from agent_memory.integrations._langgraph_records import (
     needed,
 )
 from agent_memory.integrations.toolkit import (
+    PathTexts,
     append_records,
     done_each,
     found_each,
     from_json,
-    known_text,
     record_segment,
     records,
     remove,
@@ -70,6 +70,8 @@ _ALL_INLINE: Final = 16 * _INLINE
 """The most bytes of all such values in one checkpoint, or of the writes that one task stores at once."""
 _BLOCK: Final = 16
 """The number of checkpoints that a listing reads at once."""
+_DEPTH: Final = 3
+"""The segments in the path of a checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -223,16 +225,11 @@ class Threads:
         if namespace is not None:
             directory = f"{directory}/{encode_segment(namespace)}"
         entries = await self.memory.list(directory, recursive=namespace is None)
-        known, found = dict[str, str | None](), list[At]()
+        texts, found = PathTexts(self.memory, SUFFIX), list[At]()
         for path in (entry.path for entry in entries if entry.path.endswith(SUFFIX)):
-            segments = path.split("/")
-            for segment in segments:
-                if segment not in known:
-                    suffix = SUFFIX if segment == segments[-1] else ""
-                    known[segment] = await known_text(self.memory, segment, suffix)
-            texts = [text for segment in segments if (text := known[segment]) is not None]
-            if len(texts) == len(segments) == 3:
-                found.append(At(texts[2], texts[0], texts[1]))
+            names = await texts.of(path)
+            if names and len(names) == _DEPTH:
+                found.append(At(names[2], names[0], names[1]))
         return sorted(found, reverse=True)
 
     async def _stored(self, config: RunnableConfig) -> SavedCheckpoint | None:

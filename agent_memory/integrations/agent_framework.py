@@ -16,9 +16,16 @@ from agent_memory.errors import (
     FileTooLargeError,
     InvalidPathError,
 )
-from agent_memory.integrations._advice import refusal
-from agent_memory.integrations.toolkit import AnyMemory, async_view, checked_id, mapped_errors, unusable
-from agent_memory.tools._model_text import ModelText, overwriting
+from agent_memory.integrations.toolkit import (
+    AnyMemory,
+    ModelText,
+    async_view,
+    checked_id,
+    mapped_errors,
+    overwriting,
+    refusal,
+    unusable,
+)
 
 try:
     from agent_framework import AgentFileStore, FileSearchResult, FileStoreEntry

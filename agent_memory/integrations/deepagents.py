@@ -12,21 +12,21 @@ from typing import Any, ParamSpec, TypeVar
 
 from agent_memory.backend import Entry
 from agent_memory.errors import AgentMemoryError, AgentMemoryFileNotFoundError, InvalidPathError
-from agent_memory.integrations._advice import refusal
 from agent_memory.integrations.toolkit import (
     AnyMemory,
+    ModelText,
     async_view,
     checked_bytes,
     each_file,
+    overwriting,
+    refusal,
     step,
     sync_view,
     unusable,
     warn_left_out,
 )
 from agent_memory.memory import AsyncAgentMemory
-from agent_memory.tools._each_file import LeftOut
-from agent_memory.tools._model_text import ModelText, overwriting
-from agent_memory.tools.results import ToolRefusal
+from agent_memory.tools.search import LeftOut
 
 try:
     from deepagents.backends import protocol
@@ -49,6 +49,10 @@ _FILES, _BYTES = 64, 8 * 1024 * 1024
 """How much a search reads at once, at most; a larger file is read alone."""
 
 
+class _NotReplaced(Exception):
+    """Ends an edit with an error of exactly this text."""
+
+
 def _answers(
     result: Callable[[str], T], action: str
 ) -> Callable[[Callable[P, Coroutine[Any, Any, T]]], Callable[P, Coroutine[Any, Any, T]]]:
@@ -59,8 +63,8 @@ def _answers(
         async def answer(*args: P.args, **options: P.kwargs) -> T:
             try:
                 return await method(*args, **options)
-            except (ToolRefusal, InvalidGlobPatternError) as refusal:
-                return result(str(refusal))
+            except (_NotReplaced, InvalidGlobPatternError) as refused:
+                return result(str(refused))
             except AgentMemoryError as error:
                 return result(f"{action} {_reason(error)}")
 
@@ -292,7 +296,7 @@ def _replaced(text: str, old: str, new: str, replace_all: bool) -> tuple[str, in
     file = ModelText(text)
     result = perform_string_replacement(file.text, file.given(old), file.given(new), replace_all)
     if isinstance(result, str):
-        raise ToolRefusal(result)
+        raise _NotReplaced(result)
     return file.stored(result[0]), result[1]
 
 

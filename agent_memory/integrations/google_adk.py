@@ -1,4 +1,4 @@
-"""Artifacts, memories and sessions of Google's ADK. Needs ``pip install 'agent-memory-files[google-adk]'``."""
+"""Artifacts, memories, sessions and tools of Google's ADK. Needs ``pip install 'agent-memory-files[google-adk]'``."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ from agent_memory.integrations import toolkit as kit
 from agent_memory.key import encode_segment
 
 try:
+    from google.adk.agents.llm_agent import ToolUnion
     from google.adk.artifacts.artifact_util import is_artifact_ref, resolve_artifact_reference
     from google.adk.artifacts.base_artifact_service import ArtifactVersion, BaseArtifactService, ensure_part
     from google.adk.errors.input_validation_error import InputValidationError
+    from google.adk.tools.base_tool import BaseTool
+    from google.adk.tools.tool_context import ToolContext
     from google.genai import types
 
     from agent_memory.integrations.google_adk_memory import AgentMemoryMemoryService
@@ -22,7 +25,12 @@ try:
 except ImportError as error:
     raise kit.unusable("google-adk", "google-adk", error) from error
 
-__all__ = ["AgentMemoryArtifactService", "AgentMemoryMemoryService", "AgentMemorySessionService"]
+__all__ = [
+    "AgentMemoryArtifactService",
+    "AgentMemoryMemoryService",
+    "AgentMemorySessionService",
+    "memory_tools",
+]
 
 _USER: Final = "user:"
 _MOST_REFERENCES: Final = 5
@@ -241,3 +249,24 @@ def _version(number: int, uri: str, line: Any) -> ArtifactVersion | None:
     with suppress(TypeError, ValueError):  # pydantic's ValidationError is a ValueError
         return ArtifactVersion.model_validate({**line, "version": number, "canonical_uri": uri})
     return None
+
+
+def memory_tools(memory: kit.AnyMemory, *, versions: bool = False) -> list[ToolUnion]:
+    """Return tools for ``LlmAgent(tools=...)``, with which a model keeps notes; see `toolkit.model_tools`."""
+    return [_AdkTool(tool) for tool in kit.model_tools(kit.async_view(memory), versions=versions)]
+
+
+class _AdkTool(BaseTool):
+    def __init__(self, tool: kit.ModelTool) -> None:
+        super().__init__(name=tool.name, description=tool.description)
+        self._tool = tool
+
+    def _get_declaration(self) -> types.FunctionDeclaration:
+        return types.FunctionDeclaration(
+            name=self.name, description=self.description, parameters_json_schema=self._tool.parameters
+        )
+
+    async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> dict[str, str]:
+        """See `BaseTool.run_async`."""
+        answer = await self._tool.call(args, tool_context.function_call_id)
+        return {"error" if answer.is_error else "result": answer.output}

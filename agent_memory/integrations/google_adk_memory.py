@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
+from agent_memory.backend import Entry
 from agent_memory.integrations import toolkit as kit
 from agent_memory.key import encode_segment
 
@@ -52,7 +53,8 @@ class _EventRecord(BaseModel):
         """What a search returns for this record, from what the framework's search returned."""
         timestamp = found.timestamp if isinstance(self.timestamp, float) else self.timestamp
         changes = {"id": self.id, "author": self.author, "timestamp": timestamp}
-        return found.model_copy(update={**changes, "custom_metadata": self.custom_metadata})
+        entry = found.model_copy(update={**changes, "custom_metadata": self.custom_metadata})
+        return entry.model_copy(deep=True)  # the cache has these objects too
 
 
 class AgentMemoryMemoryService(BaseMemoryService):
@@ -69,6 +71,7 @@ class AgentMemoryMemoryService(BaseMemoryService):
 
     def __init__(self, memory: kit.AnyMemory) -> None:
         self._memory = kit.async_view(memory)
+        self._cache = kit.ReadCache(_parsed)
 
     async def add_session_to_memory(self, session: Session) -> None:
         """See `BaseMemoryService.add_session_to_memory`; events that the session no longer has stay."""
@@ -110,18 +113,20 @@ class AgentMemoryMemoryService(BaseMemoryService):
         await self._add(_directory(app_name, user_id), _NO_SESSION, records)
 
     async def _add(self, directory: str, file: str, records: Iterable[_EventRecord], *, replace: bool = False) -> None:
-        deleted = _deleted(await self._memory.read_many([f"{directory}/{_DELETED}"], missing_ok=True, bytes=True))
+        deleted = await self._deleted(directory)
         new = {record.id: record.line() for record in records if record.id not in deleted}
         if new:
             await self._memory.edit_bytes(f"{directory}/{file}", partial(_merged, new, replace), missing=b"")
 
     async def search_memory(self, *, app_name: str, user_id: str, query: str) -> SearchMemoryResponse:
         """See `BaseMemoryService.search_memory`."""
-        files = await self._files(_directory(app_name, user_id))
-        deleted = _deleted(files)
-        sessions = sorted(map(_records, files.values()), key=lambda session: session[0].time() if session else 0.0)
-        if damaged := sum(_damaged(data) for path, data in files.items() if not path.endswith(f"/{_DELETED}")):
-            _log.warning("%s: %d lines hold no memory", _directory(app_name, user_id), damaged)
+        directory = _directory(app_name, user_id)
+        entries = [entry for entry in await self._entries(directory) if entry.key.name != _DELETED]
+        deleted = await self._deleted(directory)
+        sessions = list((await self._cache.read(self._memory, entries)).values())
+        sessions.sort(key=lambda session: session[0].time() if session else 0.0)
+        if damaged := sum(session.damaged for session in sessions):
+            _log.warning("%s: %d lines hold no memory", directory, damaged)
         records = [record for session in sessions for record in session if record.id not in deleted]
         matcher = InMemoryMemoryService()
         events = [
@@ -135,8 +140,8 @@ class AgentMemoryMemoryService(BaseMemoryService):
     async def delete_memory(self, *, app_name: str, user_id: str, memory_id: str | None = None) -> None:
         """See `BaseMemoryService.delete_memory`; an event with this id is not added again."""
         directory = _directory(app_name, user_id)
-        files = await self._files(directory) if memory_id else {}
-        paths = [path for path, data in files.items() if any(each.id == memory_id for each in _records(data))]
+        files = await self._cache.read(self._memory, await self._entries(directory) if memory_id else ())
+        paths = [path for path, found in files.items() if any(each.id == memory_id for each in found)]
         if paths:
             await kit.append_records(self._memory, f"{directory}/{_DELETED}", [{"id": memory_id}])
 
@@ -145,10 +150,16 @@ class AgentMemoryMemoryService(BaseMemoryService):
 
         await kit.done_each(self._memory, remove, paths)
 
-    async def _files(self, directory: str) -> dict[str, bytes]:
+    async def _entries(self, directory: str) -> list[Entry]:
         entries = await self._memory.list(directory, recursive=False)
-        paths = [entry.path for entry in entries if not entry.is_directory and entry.path.endswith(_END)]
-        return await kit.read_each(self._memory, paths)
+        return [entry for entry in entries if not entry.is_directory and entry.path.endswith(_END)]
+
+    async def _deleted(self, directory: str) -> set[str]:
+        """The ids in the file of deleted memories."""
+        path = f"{directory}/{_DELETED}"
+        files = await self._memory.read_many([path], missing_ok=True, bytes=True)
+        values = map(kit.from_json, files.get(path, b"").split(b"\n"))
+        return {str(value["id"]) for value in values if isinstance(value, dict) and "id" in value}
 
 
 def _directory(app_name: str, user_id: str) -> str:
@@ -178,18 +189,20 @@ def _record(line: bytes) -> _EventRecord | None:
         return None
 
 
-def _records(data: bytes) -> list[_EventRecord]:
-    return [record for line in data.split(b"\n") if (record := _record(line))]
+class _SessionMemories(list[_EventRecord]):
+    """The records of a file, and the number of its lines without one."""
+
+    damaged = 0
 
 
-def _damaged(data: bytes) -> int:
-    return sum(bool(line.strip()) and _record(line) is None for line in data.split(b"\n"))
-
-
-def _deleted(files: Mapping[str, bytes]) -> set[str]:
-    """The ids in the file of deleted memories."""
-    lines = [line for path, data in files.items() if path.endswith(f"/{_DELETED}") for line in data.split(b"\n")]
-    return {str(value["id"]) for value in map(kit.from_json, lines) if isinstance(value, dict) and "id" in value}
+def _parsed(data: bytes) -> _SessionMemories:
+    found = _SessionMemories()
+    for line in filter(bytes.strip, data.split(b"\n")):
+        if record := _record(line):
+            found.append(record)
+        else:
+            found.damaged += 1
+    return found
 
 
 def _merged(new: Mapping[str, bytes], replace: bool, old: bytes) -> bytes:

@@ -45,7 +45,6 @@ __all__ = ["AgentMemorySessionService"]
 _log = logging.getLogger("agent_memory")
 _EVENTS: Final = "events.jsonl"
 _STATE: Final = "state.json"
-_BLOCK: Final = 4 * 1024 * 1024
 _DEPTH: Final = 6
 """The number of slashes in the path of a session's file."""
 _STALE: Final = "The session has newer events in the storage: get it again."
@@ -234,36 +233,24 @@ class AgentMemorySessionService(BaseSessionService):
         size, number = map(int, numbers)
         line = kit.record_line({"session": token, "n": number, "event": event})
         await self._memory.append(path, line, separator="\n", when=PRESENT)
-        data, _ = await self._bytes(path, size)
-        rows = [row for row in map(kit.from_json, data.split(b"\n")) if _is_row(row, token) and row["n"] == number]
-        if rows and rows[0]["event"] == event:
-            end = data.index(line.encode()) + len(line.encode())
-            session._storage_update_marker = f"{token} {size + end} {number + 1}"
-            return rows.count(rows[0]) == 1
+        rows = await kit.records(self._memory, path, lambda row: row if _is_row(row, token) else None, start=size)
+        same = [at for at, row in enumerate(rows or ()) if row["n"] == number]
+        if rows and same and rows[same[0]]["event"] == event:
+            session._storage_update_marker = f"{token} {rows.ends[same[0]]} {number + 1}"
+            return [rows[at] for at in same].count(rows[same[0]]) == 1
         if event in (await self._read(path)).events:
             return False  # by an earlier attempt, whose outcome was unknown
         raise StaleSessionError(_STALE)
 
-    async def _bytes(self, path: str, start: int) -> tuple[bytes, int]:
-        """The bytes of a file from a position on, and its size at the first of the reads."""
-
-        async def work(reader: Any) -> tuple[bytes, int]:
-            data = await reader.read(start, start + _BLOCK)
-            while start + len(data) < reader.size:
-                data += await reader.read(start + len(data), start + len(data) + _BLOCK)
-            return data, reader.size
-
-        return await self._memory.scan(path, work)
-
     async def _read(self, path: str) -> _SessionFile:
-        data, size = await self._bytes(path, 0)
-        first, *lines = data.split(b"\n")
-        head = kit.from_json(first)
-        if not isinstance(head, dict) or not isinstance(head.get("state"), dict) or not _is_time(head.get("created")):
+        rows = await kit.records(self._memory, path, lambda row: row if isinstance(row, dict) else None)
+        if rows is None:
+            raise AgentMemoryFileNotFoundError("the session has no file", path=path)
+        head = rows[0] if rows else {}
+        if not isinstance(head.get("state"), dict) or not _is_time(head.get("created")):
             raise ReadError("the file holds no session", path=path)
-        token, number, damaged, events = str(head.get("session")), 0, 0, list[dict[str, Any]]()
-        for line in filter(None, lines):
-            row = kit.from_json(line)
+        token, number, damaged, events = str(head.get("session")), 0, rows.damaged, list[dict[str, Any]]()
+        for row in rows[1:]:
             if not _is_row(row, token):
                 damaged += 1
             elif row["n"] >= number:  # else another event was faster
@@ -271,7 +258,7 @@ class AgentMemorySessionService(BaseSessionService):
                 number = row["n"] + 1
         if damaged:
             _log.warning("%d lines of %s hold no event and are skipped", damaged, path)
-        return _SessionFile(token, size, number, head["created"], head["state"], events)
+        return _SessionFile(token, rows.size, number, head["created"], head["state"], events)
 
     def _session_of(
         self, app_name: str, user_id: str, name: str, found: _SessionFile, app: _Shared, user: _Shared

@@ -1,20 +1,27 @@
-"""LangChain's `BaseStore[str, bytes]` over a memory. Needs ``pip install 'agent-memory-files[langchain]'``."""
+"""LangChain's `BaseStore[str, bytes]` and tools. Needs ``pip install 'agent-memory-files[langchain]'``."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import AbstractContextManager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar, copy_context
 from functools import partial
+from typing import Any
 
 from agent_memory.errors import InvalidPathError
 from agent_memory.integrations.toolkit import (
     AnyMemory,
+    ModelTool,
     async_view,
     checked_bytes,
     checked_id,
     done_each,
     known_text,
+    map_each,
     mapped_errors,
+    model_tools,
     record_segment,
     remove,
     step,
@@ -26,10 +33,13 @@ from agent_memory.memory import AsyncAgentMemory
 
 try:
     from langchain_core.stores import BaseStore, InvalidKeyException
+    from langchain_core.tools import BaseTool, StructuredTool, ToolException
 except ImportError as error:
     raise unusable("langchain-core", "langchain", error) from error
 
-__all__ = ["AgentMemoryByteStore"]
+__all__ = ["AgentMemoryByteStore", "memory_tools"]
+
+_tool_call: ContextVar[str | None] = ContextVar("agent_memory_langchain_tool_call", default=None)
 
 
 class AgentMemoryByteStore(BaseStore[str, bytes]):
@@ -122,4 +132,54 @@ async def _keys(memory: AsyncAgentMemory, prefix: str | None) -> list[str]:
             return await known_text(memory, segment) if error.rule == "hashed" else None
 
     files = [entry.path for entry in await memory.list(recursive=False) if not entry.is_directory]
-    return [key for key in await memory._map(text, files) if key is not None and key.startswith(prefix or "")]
+    return [key for key in await map_each(memory, text, files) if key is not None and key.startswith(prefix or "")]
+
+
+def memory_tools(memory: AnyMemory, *, versions: bool = False) -> list[BaseTool]:
+    """Return tools for ``create_agent(tools=...)``, with which a model keeps notes; see `toolkit.model_tools`."""
+    return [_structured_tool(tool) for tool in model_tools(async_view(memory), versions=versions)]
+
+
+class _NotesTool(StructuredTool):
+    """A tool whose function gets the id of the call, which `StructuredTool` gives only to arguments of a model."""
+
+    def invoke(self, input: Any, config: Any = None, **options: Any) -> Any:  # noqa: A002 - LangChain's
+        """See `BaseTool.invoke`."""
+        with _call_of(input):
+            return super().invoke(input, config, **options)
+
+    async def ainvoke(self, input: Any, config: Any = None, **options: Any) -> Any:  # noqa: A002 - LangChain's
+        """See `BaseTool.ainvoke`."""
+        with _call_of(input):
+            return await super().ainvoke(input, config, **options)
+
+
+@contextmanager
+def _call_of(given: Any) -> Iterator[None]:
+    """Set the id of a call for the function of its tool, which LangChain may run in another thread."""
+    token = _tool_call.set(given.get("id") if isinstance(given, dict) and given.get("type") == "tool_call" else None)
+    try:
+        yield
+    finally:
+        _tool_call.reset(token)
+
+
+def _structured_tool(tool: ModelTool) -> BaseTool:
+    async def run_async(**arguments: object) -> str:
+        result = await tool.call(arguments, _tool_call.get())
+        if result.is_error:
+            raise ToolException(result.output)
+        return result.output
+
+    def run(**arguments: object) -> str:
+        with ThreadPoolExecutor(1) as thread:  # this thread may run an event loop already
+            return thread.submit(copy_context().run, asyncio.run, run_async(**arguments)).result()
+
+    return _NotesTool(
+        name=tool.name,
+        description=tool.description,
+        args_schema=tool.parameters,
+        func=run,
+        coroutine=run_async,
+        handle_tool_error=True,
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import fields, is_dataclass
 from datetime import UTC, date, datetime, time
 from enum import Enum
@@ -24,14 +25,14 @@ from agent_memory.errors import (
 )
 from agent_memory.integrations.toolkit import (
     AnyMemory,
+    PathTexts,
+    ReadCache,
     async_view,
     attempt_each,
     checked_id,
     from_json,
-    known_text,
     mapped_errors,
     raise_failed,
-    read_each,
     record_segment,
     remove,
     step,
@@ -85,19 +86,22 @@ class AgentMemoryStore(BaseStore):
     for a ``ttl``, `InvalidContentError` (a ValueError) for a value that JSON cannot store, and the errors of
     `AgentMemory`. A file that holds no item is skipped by a search, with a warning in the log; ``get`` raises
     `ReadError`, and ``put`` replaces it.
+
+    Items that a search read stay in memory, 64 MiB of them, until a listing shows that they changed; see `ReadCache`.
     """
 
     def __init__(self, memory: AnyMemory) -> None:
         self._sync, self._async = sync_view(memory), async_view(memory)
+        self._cache = _Cache(_parsed)
         self._has_told = False
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
         """See `BaseStore.batch`."""
-        return step(_batch(self._sync, self._told(ops)))
+        return step(_batch(self._sync, self._cache, self._told(ops)))
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
         """See `BaseStore.batch`."""
-        return await _batch(self._async, self._told(ops))
+        return await _batch(self._async, self._cache, self._told(ops))
 
     def _told(self, ops: Iterable[Op]) -> list[Op]:
         """Say once in the log what a query means here."""
@@ -114,7 +118,10 @@ class _ItemRecord(TypedDict):
     updated_at: datetime
 
 
-async def _batch(memory: AsyncAgentMemory, ops: Iterable[Op]) -> list[Result]:
+_Cache = ReadCache[_ItemRecord | None]
+
+
+async def _batch(memory: AsyncAgentMemory, cache: _Cache, ops: Iterable[Op]) -> list[Result]:
     async def put(path: str) -> None:
         await _put(memory, path, puts[path])
 
@@ -123,9 +130,9 @@ async def _batch(memory: AsyncAgentMemory, ops: Iterable[Op]) -> list[Result]:
     puts = {_path(op): op for op in checked if isinstance(op, PutOp)}
     failed: dict[str, AgentMemoryError] = {}
     with mapped_errors({InvalidPathError: lambda error: InvalidNamespaceError(str(error))}):
-        found = await attempt_each(memory._map, partial(_record, memory), dict.fromkeys(gets), failed)
-        results = [await _result(memory, op, found) for op in checked]
-        await attempt_each(memory._map, put, puts, failed)
+        found = await attempt_each(memory, partial(_record, memory), dict.fromkeys(gets), failed)
+        results = [await _result(memory, cache, op, found) for op in checked]
+        await attempt_each(memory, put, puts, failed)
         raise_failed(failed, [*gets, *puts])
     return results
 
@@ -162,11 +169,11 @@ async def _record(memory: AsyncAgentMemory, path: str) -> _ItemRecord | None:
     return record
 
 
-async def _result(memory: AsyncAgentMemory, op: Op, found: Mapping[str, _ItemRecord | None]) -> Result:
+async def _result(memory: AsyncAgentMemory, cache: _Cache, op: Op, found: Mapping[str, _ItemRecord | None]) -> Result:
     if isinstance(op, GetOp):
         return _item(op, found.get(_path(op)))
     if isinstance(op, SearchOp):
-        return await _search(memory, op)
+        return await _search(memory, cache, op)
     return await _namespaces(memory, op) if isinstance(op, ListNamespacesOp) else None
 
 
@@ -206,30 +213,33 @@ async def _put(memory: AsyncAgentMemory, path: str, op: PutOp) -> None:
     await memory.edit_bytes(path, replaced, missing=b"")
 
 
-async def _search(memory: AsyncAgentMemory, op: SearchOp) -> list[SearchItem]:
-    entries, known, items = await _files(memory, op.namespace_prefix), dict[str, str | None](), list[SearchItem]()
+async def _search(memory: AsyncAgentMemory, cache: _Cache, op: SearchOp) -> list[SearchItem]:
+    entries, texts, items = await _files(memory, op.namespace_prefix), _texts(memory), list[SearchItem]()
     stop = op.offset + op.limit if min(op.offset, op.limit) >= 0 else inf  # a slice counts negative bounds from the end
     words = _words(op.query or "")
     if words:
         stop = inf  # the best items may be the oldest ones
     size = _BLOCK if op.filter else int(max(1, min(stop, _BLOCK)))
-    for paths in _newest_first(entries, size):
+    for portion in _newest_first(entries, size):
         if len(items) >= stop:
             break
-        found = _matching(await read_each(memory, paths), op.filter)
+        found = _matching(await cache.read(memory, portion), op.filter)
         for path, record in sorted(found, key=lambda each: each[1]["updated_at"], reverse=True):
-            if texts := await _texts(memory, path, known):
-                items.append(SearchItem(texts[:-1], texts[-1], **record))
+            if names := await texts.of(path):
+                items.append(SearchItem(names[:-1], names[-1], **record))
     if words:
         items.sort(key=lambda item: len(words & _words("\n".join(_leaves(item.value)))), reverse=True)
-    return items[op.offset : op.offset + op.limit]
+    found_items = items[op.offset : op.offset + op.limit]
+    for item in found_items:
+        item.value = deepcopy(item.value)
+    return found_items
 
 
-def _newest_first(entries: Iterable[Entry], size: int) -> Iterator[list[str]]:
+def _newest_first(entries: Iterable[Entry], size: int) -> Iterator[list[Entry]]:
     """The files in portions of at least ``size``; those that the storage wrote at one time are in one portion."""
-    portion: list[str] = []
+    portion: list[Entry] = []
     for _, group in groupby(sorted(entries, key=_modified, reverse=True), _modified):
-        portion += [entry.path for entry in group]
+        portion += group
         if len(portion) >= size:
             yield portion
             portion = []
@@ -253,9 +263,8 @@ def _words(text: str) -> set[str]:
     return set(re.findall(r"\w+", text.casefold()))
 
 
-def _matching(found: Mapping[str, bytes], wanted: dict[str, Any] | None) -> list[tuple[str, _ItemRecord]]:
+def _matching(parsed: Mapping[str, _ItemRecord | None], wanted: dict[str, Any] | None) -> list[tuple[str, _ItemRecord]]:
     """The records that a filter selects; LangGraph's own store applies it, so that it means the same here."""
-    parsed = {path: _parsed(data) for path, data in found.items()}
     if damaged := [path for path, record in parsed.items() if record is None]:
         _log.warning("%d files hold no item and are skipped; one is %s", len(damaged), damaged[0])
     records = {path: record for path, record in parsed.items() if record is not None}
@@ -266,8 +275,8 @@ def _matching(found: Mapping[str, bytes], wanted: dict[str, Any] | None) -> list
 
 async def _namespaces(memory: AsyncAgentMemory, op: ListNamespacesOp) -> Result:
     prefix = next((each.path for each in op.match_conditions or () if each.match_type == "prefix"), ())
-    files, known = await _files(memory, tuple(takewhile(lambda label: label != "*", prefix))), dict[str, str | None]()
-    found = [await _texts(memory, directory, known) for directory in {entry.path.rpartition("/")[0] for entry in files}]
+    files, texts = await _files(memory, tuple(takewhile(lambda label: label != "*", prefix))), _texts(memory)
+    found = [await texts.of(directory) for directory in {entry.path.rpartition("/")[0] for entry in files}]
     store = InMemoryStore()
     store.batch([PutOp(namespace, "", {}) for namespace in found if namespace is not None])
     return store.batch([op])[0]
@@ -277,24 +286,17 @@ async def _files(memory: AsyncAgentMemory, namespace: Sequence[str]) -> list[Ent
     return [entry for entry in await memory.list(_directory(namespace)) if entry.path.endswith(_SUFFIX)]
 
 
-async def _texts(memory: AsyncAgentMemory, path: str, known: dict[str, str | None]) -> tuple[str, ...] | None:
-    """The labels and the key of a file, or the labels of a directory; None if this store never makes such a path."""
-    segments = path.split("/") if path else []
-    for segment in segments:
-        if segment not in known:
-            known[segment] = await _text(memory, segment)
-    texts = tuple(text for segment in segments if (text := known[segment]) is not None)
-    return texts if len(texts) == len(segments) else None
+def _texts(memory: AsyncAgentMemory) -> PathTexts:
+    """The labels and the key of a file, or the labels of a directory."""
+    return PathTexts(memory, _SUFFIX, _is_label)
 
 
-async def _text(memory: AsyncAgentMemory, segment: str) -> str | None:
-    suffix = _SUFFIX if segment.endswith(_SUFFIX) else ""
-    text = await known_text(memory, segment, suffix)
+def _is_label(text: str) -> bool:
     try:
-        validate_op_namespace(SearchOp(() if suffix or text is None else (text,)))
+        validate_op_namespace(SearchOp((text,)))
     except InvalidNamespaceError:
-        return None
-    return text
+        return False
+    return True
 
 
 def _stored(value: Mapping[str, Any]) -> dict[str, Any]:

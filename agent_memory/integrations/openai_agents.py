@@ -1,4 +1,4 @@
-"""A `Session` of the OpenAI Agents SDK over a memory. Needs ``pip install 'agent-memory-files[openai-agents]'``."""
+"""A `Session` of the OpenAI Agents SDK, and tools. Needs ``pip install 'agent-memory-files[openai-agents]'``."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from typing import Any, NamedTuple, TypeAlias, cast
 from agent_memory.errors import AgentMemoryFileNotFoundError, ConflictError, FileTooLargeError
 from agent_memory.integrations.toolkit import (
     AnyMemory,
+    ModelTool,
     Records,
     append_records,
     async_view,
     checked_id,
     from_json,
+    model_tools,
     record_line,
     records,
     unusable,
@@ -22,12 +24,12 @@ from agent_memory.integrations.toolkit import (
 from agent_memory.key import encode_segment
 
 try:
-    from agents import TResponseInputItem
+    from agents import FunctionTool, Tool, TResponseInputItem
     from agents.memory import Session, SessionSettings
 except ImportError as error:
     raise unusable("openai-agents", "openai-agents", error) from error
 
-__all__ = ["AgentMemorySession"]
+__all__ = ["AgentMemorySession", "memory_tools"]
 
 _log = logging.getLogger("agent_memory")
 IsExpired: TypeAlias = Callable[[TResponseInputItem], bool]
@@ -172,6 +174,18 @@ class AgentMemorySession(Session):
         if limit is not None:
             del items[: max(0, len(items) - limit)]
         return items
+
+
+def memory_tools(memory: AnyMemory, *, versions: bool = False) -> list[Tool]:
+    """Return tools for ``Agent(tools=...)``, with which a model keeps notes; see `toolkit.model_tools`."""
+    return [_function_tool(tool) for tool in model_tools(async_view(memory), versions=versions)]
+
+
+def _function_tool(tool: ModelTool) -> FunctionTool:
+    async def invoke(context: Any, arguments: str) -> str:
+        return (await tool.call(arguments, context.tool_call_id)).output
+
+    return FunctionTool(tool.name, tool.description, tool.parameters, invoke, strict_json_schema=False)
 
 
 def _item(value: Any) -> TResponseInputItem | None:

@@ -1,26 +1,60 @@
-"""A memory as a workspace of Pydantic AI. Needs ``pip install 'agent-memory-files[pydantic-ai]'``."""
+"""A memory as a workspace of Pydantic AI, and as tools. Needs ``pip install 'agent-memory-files[pydantic-ai]'``."""
 
 from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Coroutine, Sequence
+from functools import wraps
+from typing import Any, Final, ParamSpec, TypeVar
 
 from agent_memory.backend import Entry
-from agent_memory.errors import AgentMemoryFileNotFoundError, FileAlreadyExistsError, InvalidPathError
-from agent_memory.integrations.toolkit import AnyMemory, async_view, checked_bytes, checked_id, unusable
+from agent_memory.errors import (
+    AgentMemoryFileNotFoundError,
+    FileAlreadyExistsError,
+    InvalidPathError,
+)
+from agent_memory.integrations.toolkit import (
+    AnyMemory,
+    ModelTool,
+    async_view,
+    checked_bytes,
+    checked_id,
+    mapped_errors,
+    model_tools,
+    refusal,
+    unusable,
+)
+from agent_memory.key import Key
 
 try:
+    from pydantic_ai import RunContext, Tool
     from pydantic_ai.workspaces import FileEntry, SupportsFilesystem, WorkspaceBackend, WorkspaceRef
 except ImportError as error:
     raise unusable("pydantic-ai-slim", "pydantic-ai", error) from error
 
-__all__ = ["DIRECTORY_FILE", "AgentMemoryWorkspace"]
+__all__ = ["DIRECTORY_FILE", "AgentMemoryWorkspace", "memory_tools"]
 
+P = ParamSpec("P")
+T = TypeVar("T")
 DIRECTORY_FILE: Final = ".agent-memory-directory"
 """The name of the empty file that `AgentMemoryWorkspace.make_dir` puts into a directory."""
 _TAKEN: Final = {"directory": errno.EISDIR, "file_above": errno.ENOTDIR}
+
+
+def _refused(error: Any) -> InvalidPathError:
+    return InvalidPathError(f"the path is refused: {refusal(error)}", error.rule)
+
+
+def _explained(method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
+    """A decorator: the error for a refused name suggests names, for the agent's paths are not those of the memory."""
+
+    @wraps(method)
+    async def call(*args: P.args, **options: P.kwargs) -> T:
+        with mapped_errors({InvalidPathError: _refused}):
+            return await method(*args, **options)
+
+    return call
 
 
 class AgentMemoryWorkspace(WorkspaceBackend, SupportsFilesystem):
@@ -35,8 +69,8 @@ class AgentMemoryWorkspace(WorkspaceBackend, SupportsFilesystem):
         name: the ``id`` in the workspace's reference. A memory has no identity without credentials, so an application
             with several workspaces gives them different names.
 
-    A name that the memory refuses is a `ValueError` with the broken rule and a valid name; the other errors are the
-    builtin errors of files.
+    A path that the memory refuses is a `ValueError` with the broken rule and names in place of the refused ones; the
+    other errors are the builtin errors of files.
 
     Raises:
         TypeError: ``memory`` is no memory, or ``name`` is no str.
@@ -55,6 +89,7 @@ class AgentMemoryWorkspace(WorkspaceBackend, SupportsFilesystem):
         """See `WorkspaceBackend.working_dir`."""
         return "/"
 
+    @_explained
     async def read_bytes(self, path: str) -> bytes:
         """See `SupportsFilesystem.read_bytes`."""
         name = _file_name(path)
@@ -65,6 +100,7 @@ class AgentMemoryWorkspace(WorkspaceBackend, SupportsFilesystem):
                 raise _os_error(errno.EISDIR, path) from error
             raise
 
+    @_explained
     async def write_bytes(self, path: str, data: bytes) -> None:
         """Write a file in one atomic step; the last writer wins. See `SupportsFilesystem.write_bytes`."""
         try:
@@ -74,6 +110,7 @@ class AgentMemoryWorkspace(WorkspaceBackend, SupportsFilesystem):
                 raise _os_error(_TAKEN[error.taken_by], path) from error
             raise
 
+    @_explained
     async def stat(self, path: str) -> FileEntry:
         """See `SupportsFilesystem.stat`."""
         name = _name(path)
@@ -85,6 +122,7 @@ class AgentMemoryWorkspace(WorkspaceBackend, SupportsFilesystem):
                 raise
         return FileEntry(name=name.rpartition("/")[2], path=f"/{name}", is_dir=True, size=None)
 
+    @_explained
     async def list_dir(self, path: str) -> Sequence[FileEntry]:
         """See `SupportsFilesystem.list_dir`."""
         found = await self._memory.list(_name(path), recursive=False)
@@ -93,10 +131,12 @@ class AgentMemoryWorkspace(WorkspaceBackend, SupportsFilesystem):
         entries = map(_file_entry, found)
         return [entry for entry in entries if entry.name != DIRECTORY_FILE]
 
+    @_explained
     async def make_dir(self, path: str) -> None:
         """See `SupportsFilesystem.make_dir`."""
         if not (name := _name(path)):
             return
+        Key.tree().join(name)  # refuses the directory's name itself
         try:
             await self._memory.create(f"{name}/{DIRECTORY_FILE}", "")
         except FileAlreadyExistsError as error:
@@ -106,6 +146,7 @@ class AgentMemoryWorkspace(WorkspaceBackend, SupportsFilesystem):
             if error.taken_by == "other_case":
                 raise  # otherwise the directory was made before
 
+    @_explained
     async def remove(self, path: str) -> None:
         """See `SupportsFilesystem.remove`."""
         if not (name := _name(path)):
@@ -124,12 +165,24 @@ class AgentMemoryWorkspace(WorkspaceBackend, SupportsFilesystem):
         return True
 
 
+def memory_tools(memory: AnyMemory, *, versions: bool = False) -> list[Tool[Any]]:
+    """Return tools for ``Agent(tools=...)``, with which a model keeps notes; see `toolkit.model_tools`."""
+    return [_tool(tool) for tool in model_tools(async_view(memory), versions=versions)]
+
+
+def _tool(tool: ModelTool) -> Tool[Any]:
+    async def call(context: RunContext[Any], **arguments: object) -> str:
+        return (await tool.call(arguments, context.tool_call_id)).output
+
+    return Tool.from_schema(call, tool.name, tool.description, tool.parameters, takes_ctx=True)
+
+
 def _name(path: str) -> str:
     """The path in the memory; "" for the working directory."""
     if not checked_id("path", path).startswith("/"):
         raise ValueError("a path must be absolute")
     if DIRECTORY_FILE in path.split("/"):
-        raise InvalidPathError(f"the name {DIRECTORY_FILE} is reserved for directories", "reserved")
+        raise InvalidPathError(f"the name {DIRECTORY_FILE} is reserved for directories")
     return path.strip("/")
 
 

@@ -18,10 +18,17 @@ from agent_memory.errors import (
     OutcomeUnknownError,
     UnsupportedOperationError,
 )
-from agent_memory.integrations._advice import refusal
 from agent_memory.integrations.pydantic_ai import DIRECTORY_FILE
-from agent_memory.integrations.toolkit import AnyMemory, async_view, checked_id, mapped_errors, read_each, unusable
-from agent_memory.tools._model_text import ModelText
+from agent_memory.integrations.toolkit import (
+    AnyMemory,
+    ModelText,
+    async_view,
+    checked_id,
+    mapped_errors,
+    read_each,
+    refusal,
+    unusable,
+)
 
 try:
     from pydantic_ai.exceptions import ModelRetry

@@ -7,7 +7,7 @@ from typing import Any, Final
 from mcp.types import Tool, ToolAnnotations
 
 from agent_memory.tools._schema import CommandSchema
-from agent_memory.tools._toolset import TOOLS, VERSION_TOOLS
+from agent_memory.tools._toolset import description_of, table
 from agent_memory.tools.arguments import object_schema
 
 INSTRUCTIONS: Final = (
@@ -15,13 +15,6 @@ INSTRUCTIONS: Final = (
     "down what will be needed again. Others may change the same files at the same time: str_replace, insert and append "
     "keep their changes. If a path is refused, the answer names one that is allowed."
 )
-_MEMORY: Final = "Your memory is the text files below /memories; they outlive this conversation."
-_MORE: Final = {
-    "view": "Begin with the path /memories. The line numbers and the tab after them are not part of a file.",
-    "create": "A file that exists is left as it is: change it with str_replace, insert or append.",
-    "str_replace": "Nothing changes if old_str does not occur, or occurs more than once.",
-    "delete": "It cannot be undone.",
-}
 _READING: Final = frozenset({"view", "search", "memory_versions"})
 _ADDING: Final = frozenset({"create", "insert", "append"})
 _IDEMPOTENT: Final = frozenset({"view", "search", "create", "delete", "rename", "memory_versions", "memory_restore"})
@@ -43,19 +36,18 @@ _GOING_ON: Final = {
 
 
 def definitions(*, versions: bool) -> list[Tool]:
-    """Every tool of `TOOLS`, and of `VERSION_TOOLS` if they are wanted, with the hints of MCP's specification.
+    """Every tool of `table`, with the hints of MCP's specification.
 
     A tool is destructive if it does more than add, and idempotent if a second call changes nothing.
     """
-    tools = TOOLS | VERSION_TOOLS if versions else TOOLS
-    return [_definition(name, schema) for name, schema in tools.items()]
+    return [_definition(name, schema) for name, schema in table(versions=versions).items()]
 
 
 def _definition(name: str, schema: CommandSchema) -> Tool:
     return Tool(
         name=name,
         title=f"Memory: {name.removeprefix('memory_')}",
-        description=" ".join((schema.description, *filter(None, [_MORE.get(name)]), _MEMORY)),
+        description=description_of(name, schema),
         input_schema=object_schema(schema.parameters),
         output_schema=_output_schema(name),
         annotations=ToolAnnotations(

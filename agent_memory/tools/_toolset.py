@@ -68,6 +68,23 @@ VERSION_TOOLS: Final[dict[str, CommandSchema]] = {
 }
 """Two more tools, for a store that keeps versions: list and show them, and restore one."""
 _ALL: Final = TOOLS | VERSION_TOOLS
+_MEMORY: Final = "Your memory is the text files below /memories; they outlive this conversation."
+_MORE: Final = {
+    "view": "Begin with the path /memories. The line numbers and the tab after them are not part of a file.",
+    "create": "A file that exists is left as it is: change it with str_replace, insert or append.",
+    "str_replace": "Nothing changes if old_str does not occur, or occurs more than once.",
+    "delete": "It cannot be undone.",
+}
+
+
+def table(*, versions: bool) -> dict[str, CommandSchema]:
+    """Return the tools by name; ``versions`` adds `VERSION_TOOLS`."""
+    return _ALL if versions else TOOLS
+
+
+def description_of(name: str, schema: CommandSchema) -> str:
+    """Return the description of a tool for a model that is told nothing else about the memory."""
+    return " ".join((schema.description, *filter(None, [_MORE.get(name)]), _MEMORY))
 
 
 class Toolset:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -74,6 +75,13 @@ def example_output(example: Path, root: str, environment: dict[str, str], *, sil
 def seen_by(recorder: RecordingPlugin) -> list[tuple[str, str]]:
     """The kind and the path of each operation that a plugin saw, in order."""
     return [(operation.kind, operation.path) for operation, _ in recorder.after]
+
+
+def age(directory: Path, pattern: str) -> None:
+    """Set the times of files to ten seconds ago, as if they had not changed since."""
+    moment = time.time() - 10
+    for path in directory.rglob(pattern):
+        os.utime(path, (moment, moment))
 
 
 def rounds(long: int, short: int = 3) -> Callable[[Function], Function]:

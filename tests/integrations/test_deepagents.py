@@ -29,8 +29,8 @@ from langchain_core.messages import AIMessage, BaseMessage, ToolMessage  # noqa:
 
 from agent_memory import AgentMemory, AsyncAgentMemory, InvalidPathError  # noqa: E402
 from agent_memory.integrations import deepagents as module  # noqa: E402
-from agent_memory.integrations._advice import refusal  # noqa: E402
 from agent_memory.integrations.deepagents import AgentMemoryBackend  # noqa: E402
+from agent_memory.integrations.toolkit import refusal  # noqa: E402
 from agent_memory.testing import RecordingPlugin  # noqa: E402
 from agent_memory_memory import MemoryBackend  # noqa: E402
 from tests.integrations.kit import ADDITIONS, HOSTILE, IDS, PROCESSES, at_once, example_output, race, rounds  # noqa: E402

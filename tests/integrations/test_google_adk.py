@@ -37,9 +37,25 @@ from agent_memory import AgentMemory, AsyncAgentMemory, hookimpl  # noqa: E402
 from agent_memory.errors import ConflictError, FileAlreadyExistsError, OperationDenied  # noqa: E402
 from agent_memory.hookspecs import Operation  # noqa: E402
 from agent_memory.integrations import google_adk  # noqa: E402
-from agent_memory.integrations.google_adk import AgentMemoryArtifactService, AgentMemoryMemoryService  # noqa: E402
+from agent_memory.integrations.google_adk import (  # noqa: E402
+    AgentMemoryArtifactService,
+    AgentMemoryMemoryService,
+    memory_tools,
+)
 from agent_memory.testing import RecordingPlugin  # noqa: E402
-from tests.integrations.kit import ADDITIONS, HOSTILE, IDS, PROCESSES, at_once, example_output, race, rounds, seen_by  # noqa: E402
+from tests.integrations.kit import (  # noqa: E402
+    ADDITIONS,
+    HOSTILE,
+    IDS,
+    PROCESSES,
+    age,
+    at_once,
+    example_output,
+    race,
+    rounds,
+    seen_by,
+)
+from tests.integrations.note_taking import NoteTaker, check  # noqa: E402
 from tests.support.servers import Root, S3Server  # noqa: E402
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "integrations" / "adk_agent.py"
@@ -754,3 +770,67 @@ def test_the_example_remembers_on_disk(tmp_path: Path) -> None:
 def test_the_example_remembers_on_s3(ministack: S3Server) -> None:
     output = run_example(ministack.new_url(), **ministack.environment)
     assert output == EXPECTED
+
+
+class NoteTakingModel(BaseLlm):
+    """A model that keeps notes by tools."""
+
+    model: str = "notes"
+    taker: Any
+
+    async def generate_content_async(
+        self, llm_request: LlmRequest, stream: bool = False
+    ) -> AsyncGenerator[LlmResponse, None]:
+        del stream
+        parts = [part for content in llm_request.contents for part in content.parts or ()]
+        answers = [next(iter((p.function_response.response or {}).values())) for p in parts if p.function_response]
+        call = self.taker.next(answers)
+        part = types.Part(text="done")
+        if call is not None:
+            made = types.FunctionCall(id=f"call-{len(answers)}", name=call[0], args=call[1])
+            part = types.Part(function_call=made)
+        yield LlmResponse(content=types.Content(role="model", parts=[part]))
+
+
+@pytest.mark.asyncio
+async def test_an_agent_keeps_notes_with_the_tools(place: Root) -> None:
+    plugin, sessions = RecordingPlugin(), InMemorySessionService()
+    with AgentMemory.open(place.url, storage_options=place.options, actor="ann", plugins=[plugin]) as memory:
+        agent = LlmAgent(name="agent", model=NoteTakingModel(taker=NoteTaker()), tools=memory_tools(memory))
+        runner = Runner(app_name="app", agent=agent, session_service=sessions)
+        await sessions.create_session(**USER, session_id="s")
+        message = types.Content(role="user", parts=[text("go")])
+        events = [event async for event in runner.run_async(user_id="ann", session_id="s", new_message=message)]
+        assert events[-1].content
+        assert events[-1].content.parts == [text("done")]
+        check(memory, plugin, [f"call-{number}" for number in range(8)])
+
+
+@pytest.mark.asyncio
+async def test_a_second_search_reads_only_the_sessions_that_changed(tmp_path: Path) -> None:
+    plugin = RecordingPlugin()
+
+    def reads() -> list[str]:
+        found = [path for kind, path in seen_by(plugin) if kind == "read" and "/memory/s" in path]
+        plugin.after.clear()
+        return found
+
+    with AgentMemory.open(tmp_path, plugins=[plugin]) as memory:
+        service = AgentMemoryMemoryService(memory)
+        for number in range(5):
+            await service.add_events_to_memory(**USER, events=[said(f"tea {number}")], session_id=f"s{number}")
+        age(tmp_path, "*.jsonl")
+        plugin.after.clear()
+        for expected in (5, 0):
+            found = await service.search_memory(**USER, query="tea")
+            assert len(found.memories) == 5
+            assert len(reads()) == expected
+            found.memories[0].content.parts = [text("changed by the caller")]
+            found.memories[0].custom_metadata["x"] = 1
+        await service.add_events_to_memory(**USER, events=[said("tea again")], session_id="s3")
+        plugin.after.clear()
+        found = await service.search_memory(**USER, query="tea")
+        parts = [part for each in found.memories for part in each.content.parts or ()]
+        assert sorted(str(part.text) for part in parts) == [*(f"tea {number}" for number in range(5)), "tea again"]
+        assert all(each.custom_metadata == {} for each in found.memories)
+        assert reads() == ["apps/app/users/ann/memory/s3.jsonl"]

@@ -36,9 +36,9 @@ from hypothesis import strategies as st
 
 from agent_memory import AgentMemory, InvalidContentError, OperationDenied, ReadError
 from agent_memory.backend import ANY, ReadWhen, Snapshot
-from agent_memory.integrations import google_adk_sessions
 from agent_memory.integrations.google_adk import AgentMemorySessionService
 from agent_memory.key import Key
+from agent_memory.reading.lines import BLOCK
 from agent_memory.testing import RecordingPlugin
 from agent_memory_memory import MemoryBackend
 from tests.integrations.kit import ADDITIONS, HOSTILE, PROCESSES, race, rounds, seen_by
@@ -184,7 +184,7 @@ async def test_a_session_that_grew_while_it_was_read_is_stale() -> None:
 
         def read(self, key: Key, start: int | None = None, end: int | None = None, when: ReadWhen = ANY) -> Snapshot:
             snapshot = super().read(key, start, end, when)
-            while self.lines and start == 100:
+            while self.lines and start and start > BLOCK // 2:  # a later block of the session
                 other.append(FILE, self.lines.pop())
             return snapshot
 
@@ -194,10 +194,9 @@ async def test_a_session_that_grew_while_it_was_read_is_stale() -> None:
         service = AgentMemorySessionService(memory)
         session = await service.create_session(**SCOPE)
         for number in range(20):
-            await service.append_event(session, event(f"{number}"))
+            await service.append_event(session, event(f"{number}", {"pad": "x" * BLOCK}))
         backend.lines.append(line_of(memory, 20, event("meanwhile")))
-        with patch.object(google_adk_sessions, "_BLOCK", 100):
-            read = await got(service)
+        read = await got(service)
         assert not backend.lines
         assert [each.id for each in read.events] == [f"{number}" for number in range(20)]
         with pytest.raises(StaleSessionError):
@@ -272,17 +271,14 @@ async def test_an_event_of_a_deleted_session_is_none_of_its_successor(memory: Ag
 async def test_an_append_does_not_read_the_events_before_it() -> None:
     recorder = RecordingPlugin()
     backend = MemoryBackend()
-    backend.max_bytes = 3000
-    with (
-        patch.object(google_adk_sessions, "_BLOCK", 1000),
-        AgentMemory.open(backend, plugins=[recorder]) as small,
-    ):
+    backend.max_bytes = 2_000_000
+    with AgentMemory.open(backend, plugins=[recorder]) as small:
         service = AgentMemorySessionService(small)
         session = await service.create_session(**SCOPE)
         for number in range(30):
-            await service.append_event(session, event(f"{number}"))
+            await service.append_event(session, event(f"{number}", {"pad": "x" * 100_000}))
         assert [each.id for each in (await got(service)).events] == [f"{number}" for number in range(30)]
-        assert small.stat(FILE).size > 3000
+        assert small.stat(FILE).size > backend.max_bytes
     assert {kind for kind, path in seen_by(recorder) if path == FILE} == {"create", "append", "read", "stat"}
 
 

@@ -14,16 +14,22 @@ import pytest
 
 pytest.importorskip("langchain_core.stores")
 pytest.importorskip("langchain_tests.integration_tests")
+pytest.importorskip("langchain.agents")
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from langchain.agents import create_agent
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.stores import BaseStore, InMemoryByteStore, InvalidKeyException
 from langchain_tests.integration_tests import BaseStoreAsyncTests, BaseStoreSyncTests
 
 from agent_memory import AgentMemory, AsyncAgentMemory, InvalidContentError, OperationDenied
-from agent_memory.integrations.langchain import AgentMemoryByteStore
+from agent_memory.integrations.langchain import AgentMemoryByteStore, memory_tools
 from agent_memory.testing import RecordingPlugin
 from tests.integrations.kit import ADDITIONS, HOSTILE, IDS, PROCESSES, example_output, race, rounds
+from tests.integrations.note_taking import NoteTaker, check
 from tests.support.servers import Root, S3Server
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "integrations" / "langchain_bytes.py"
@@ -320,3 +326,37 @@ def test_the_example_remembers_in_a_second_session(tmp_path: Path) -> None:
 def test_the_example_remembers_on_s3(ministack: S3Server) -> None:
     pytest.importorskip("langchain_classic.embeddings")
     assert run_example(ministack.new_url(), **ministack.environment) == SHOWN
+
+
+class NoteTakingModel(BaseChatModel):
+    """A model that keeps notes by tools."""
+
+    taker: Any
+
+    def bind_tools(self, *_args: Any, **_options: Any) -> Any:
+        return self
+
+    @property
+    def _llm_type(self) -> str:
+        return "scripted"
+
+    def _generate(self, messages: list[BaseMessage], *_args: Any, **_options: Any) -> ChatResult:
+        answers = [str(message.content) for message in messages if isinstance(message, ToolMessage)]
+        call = self.taker.next(answers)
+        message = AIMessage("done")
+        if call is not None:
+            message = AIMessage("", tool_calls=[{"name": call[0], "args": call[1], "id": f"call-{len(answers)}"}])
+        return ChatResult(generations=[ChatGeneration(message=message)])
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+def test_an_agent_keeps_notes_with_the_tools(place: Root, kind: str) -> None:
+    plugin = RecordingPlugin()
+    with AgentMemory.open(place.url, storage_options=place.options, actor="ann", plugins=[plugin]) as memory:
+        agent = create_agent(NoteTakingModel(taker=NoteTaker()), memory_tools(memory))
+        given: Any = {"messages": [("user", "go")]}
+        found = agent.invoke(given) if kind == "sync" else asyncio.run(agent.ainvoke(given))
+        assert found["messages"][-1].content == "done"
+        statuses = [message.status for message in found["messages"] if isinstance(message, ToolMessage)]
+        assert statuses == ["error", *["success"] * 5, "error", "error"]
+        check(memory, plugin, [f"call-{number}" for number in range(8)])

@@ -40,7 +40,7 @@ from langgraph.store.memory import InMemoryStore
 from agent_memory import AgentMemory, AsyncAgentMemory, InvalidContentError, OperationDenied, ReadError
 from agent_memory.integrations.langgraph import AgentMemoryStore
 from agent_memory.testing import RecordingPlugin
-from tests.integrations.kit import ADDITIONS, HOSTILE, IDS, PROCESSES, example_output, race, rounds
+from tests.integrations.kit import ADDITIONS, HOSTILE, IDS, PROCESSES, age, example_output, race, rounds
 from tests.support.servers import Root, S3Server
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "integrations" / "langgraph_store.py"
@@ -803,3 +803,32 @@ def test_the_example_remembers_in_a_second_session(tmp_path: Path) -> None:
 def test_the_example_remembers_on_s3(ministack: S3Server) -> None:
     pytest.importorskip("langgraph.graph")
     assert "second session: likes green tea" in run_example(ministack.new_url(), **ministack.environment)
+
+
+def test_a_second_search_reads_what_changed_and_a_caller_may_change_what_it_got(tmp_path: Path) -> None:
+    plugin = RecordingPlugin()
+
+    def reads() -> int:
+        found = sum(operation.kind == "read" for operation, _ in plugin.after)
+        plugin.after.clear()
+        return found
+
+    with AgentMemory.open(tmp_path, plugins=[plugin]) as memory:
+        store = AgentMemoryStore(memory)
+        for number in range(30):
+            store.put(("a", str(number % 3)), f"{number}", {"n": [number]})
+        age(tmp_path, "*.json")
+        reads()
+        for expected in (30, 0):
+            items = store.search(("a",), filter={"n": [4]}, limit=100)
+            assert [item.value for item in items] == [{"n": [4]}]
+            items[0].value["n"].append("changed by the caller")
+            assert reads() == expected
+        assert store.list_namespaces(prefix=("a",)) == [("a", "0"), ("a", "1"), ("a", "2")]
+        assert reads() == 0
+        store.put(("a", "1"), "4", {"n": [4], "new": True})
+        reads()
+        assert store.search(("a",), filter={"n": [4]})[0].value == {"n": [4], "new": True}
+        assert reads() == 1
+        store.search(("a", "2"), query="28", limit=1)
+        assert reads() == 0

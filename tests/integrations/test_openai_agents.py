@@ -23,13 +23,17 @@ from hypothesis import strategies as st
 agents = pytest.importorskip("agents")
 
 from agents import Agent, RunConfig, Runner, TResponseInputItem, set_tracing_disabled  # noqa: E402
+from agents.items import ModelResponse  # noqa: E402
 from agents.memory import (  # noqa: E402
     OpenAIResponsesCompactionSession,
     Session,
     SessionSettings,
     SQLiteSession,
 )
+from agents.models.interface import Model  # noqa: E402
 from agents.testing import ScriptedModel, assistant_message  # noqa: E402
+from agents.usage import Usage  # noqa: E402
+from openai.types.responses import ResponseFunctionToolCall  # noqa: E402
 
 from agent_memory import (  # noqa: E402
     AgentMemory,
@@ -37,10 +41,11 @@ from agent_memory import (  # noqa: E402
     InvalidContentError,
     OperationDenied,
 )
-from agent_memory.integrations.openai_agents import AgentMemorySession  # noqa: E402
+from agent_memory.integrations.openai_agents import AgentMemorySession, memory_tools  # noqa: E402
 from agent_memory.testing import RecordingPlugin  # noqa: E402
 from agent_memory_memory import MemoryBackend  # noqa: E402
 from tests.integrations.kit import ADDITIONS, HOSTILE, IDS, PROCESSES, at_once, example_output, race, rounds, seen_by  # noqa: E402
+from tests.integrations.note_taking import NoteTaker, check  # noqa: E402
 from tests.support.servers import Root, S3Server  # noqa: E402
 
 set_tracing_disabled(True)
@@ -667,3 +672,31 @@ def test_the_example_remembers_on_disk(tmp_path: Path) -> None:
 def test_the_example_remembers_on_s3(ministack: S3Server) -> None:
     lines = run_example(ministack.new_url(), **ministack.environment)
     assert lines[-1] == "kept: 4 items in sessions/chat-1.jsonl"
+
+
+class NoteTakingModel(Model):
+    """A model that keeps notes by tools."""
+
+    def __init__(self) -> None:
+        self._taker = NoteTaker()
+
+    async def get_response(self, *args: Any, **options: Any) -> ModelResponse:
+        given = options.get("input") or args[1]
+        outputs = [item for item in given if isinstance(item, dict) and item.get("type") == "function_call_output"]
+        call = self._taker.next([str(item["output"]) for item in outputs])
+        if call is None:
+            return ModelResponse([assistant_message("done")], Usage(), None)
+        arguments, id_ = json.dumps(call[1]), f"call-{len(outputs)}"
+        made = ResponseFunctionToolCall(type="function_call", call_id=id_, name=call[0], arguments=arguments)
+        return ModelResponse([made], Usage(), None)
+
+    def stream_response(self, *args: Any, **options: Any) -> Any:
+        raise NotImplementedError
+
+
+def test_an_agent_keeps_notes_with_the_tools(place: Root) -> None:
+    plugin = RecordingPlugin()
+    with AgentMemory.open(place.url, storage_options=place.options, actor="ann", plugins=[plugin]) as memory:
+        agent = Agent("assistant", model=NoteTakingModel(), tools=memory_tools(memory))
+        assert asyncio.run(Runner.run(agent, "go", max_turns=20)).final_output == "done"
+        check(memory, plugin, [f"call-{number}" for number in range(8)])

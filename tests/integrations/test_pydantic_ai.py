@@ -45,9 +45,11 @@ from pydantic_ai.workspaces.conformance import WorkspaceBackendSuite
 from pydantic_ai_harness.filesystem import FileSystem
 
 from agent_memory import AgentMemory, InvalidPathError, OperationDenied
-from agent_memory.integrations.pydantic_ai import DIRECTORY_FILE, AgentMemoryWorkspace
+from agent_memory.integrations.pydantic_ai import DIRECTORY_FILE, AgentMemoryWorkspace, memory_tools
 from agent_memory.testing.recording import RecordingPlugin
 from tests.integrations.kit import ADDITIONS, HOSTILE, IDS, PROCESSES, at_once, example_output, race, rounds
+from tests.integrations.note_taking import NoteTaker, check
+from tests.integrations.obedient import BAD_NAMES, obeyed
 from tests.support.servers import Root, S3Server
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "integrations" / "pydantic_agent.py"
@@ -291,7 +293,7 @@ def test_two_names_never_share_a_file(one: str, two: str) -> None:
 @pytest.mark.asyncio
 async def test_a_refused_name_tells_the_rule_and_a_valid_name() -> None:
     backend = AgentMemoryWorkspace(AgentMemory.open("memory://"))
-    with pytest.raises(InvalidPathError, match=r"must not contain any of .*; try 'Q&A.md'"):
+    with pytest.raises(InvalidPathError, match=r"must not contain any of .*; in place of 'Q&A\?.md' use 'Q&A.md'"):
         await backend.write_bytes("/Q&A?.md", b"x")
     for opened in (
         backend.read_bytes("/Q&A?.md"),
@@ -460,6 +462,35 @@ async def test_an_agent_with_the_file_tools_completes_a_session(memory: AgentMem
     assert "'etc' does not exist" in escaped  # ``..`` above the working directory is the working directory
 
 
+@pytest.mark.parametrize("tool", ["write_file", "create_directory"])
+@pytest.mark.parametrize("name", BAD_NAMES)
+@pytest.mark.asyncio
+async def test_a_model_that_follows_the_advice_writes_with_it(memory: AgentMemory, name: str, tool: str) -> None:
+    answers: list[str] = []
+    path = f"notes/{name}"
+
+    def respond(messages: list[ModelMessage], _: AgentInfo) -> ModelResponse:
+        nonlocal path
+        parts = (part for message in messages for part in message.parts)
+        answers[:] = [str(part.content) for part in parts if isinstance(part, ToolReturnPart | RetryPromptPart)]
+        said = answers[-1] if answers else ""
+        if missing := re.search(r"Parent directory '(.*)' does not exist", said):
+            return ModelResponse(parts=[ToolCallPart("create_directory", {"path": missing[1]})])
+        path = obeyed(path, said)
+        if tool == "create_directory":
+            call = ToolCallPart(tool, {"path": path})
+        else:
+            call = ToolCallPart(tool, {"path": path, "content": "kept"})
+        is_done = said.startswith("Wrote") or said == f"Created directory: {path}"
+        return ModelResponse(parts=[TextPart("done") if is_done else call])
+
+    agent = Agent(FunctionModel(respond), capabilities=[FileSystem(max_retries=3)])
+    await agent.run("go", workspace=AgentMemoryWorkspace(memory.subtree("users/ann")))
+    assert "users" not in answers[0]
+    assert all(each.startswith("users/ann/notes/") for each in stored(memory))
+    assert tool == "create_directory" or memory.read(f"users/ann/{path}") == "kept"
+
+
 @pytest.mark.asyncio
 async def test_an_agent_without_a_workspace_is_refused_and_one_with_it_names_it_in_its_history() -> None:
     memory = AgentMemory.open("memory://")
@@ -538,3 +569,20 @@ def test_the_example_remembers_on_s3(ministack: S3Server) -> None:
     root = ministack.new_url()
     assert "I knew nothing yet." in run_example(root, **ministack.environment)
     assert "I remember that ann likes tea." in run_example(root, **ministack.environment)
+
+
+def test_an_agent_keeps_notes_with_the_tools(place: Root) -> None:
+    taker, plugin = NoteTaker(), RecordingPlugin()
+
+    def respond(messages: list[ModelMessage], _: AgentInfo) -> ModelResponse:
+        parts = (part for message in messages for part in message.parts)
+        answers = [str(part.content) for part in parts if isinstance(part, ToolReturnPart)]
+        call = taker.next(answers)
+        if call is None:
+            return ModelResponse(parts=[TextPart("done")])
+        return ModelResponse(parts=[ToolCallPart(*call, tool_call_id=f"call-{len(answers)}")])
+
+    with AgentMemory.open(place.url, storage_options=place.options, actor="ann", plugins=[plugin]) as memory:
+        agent = Agent(FunctionModel(respond), tools=memory_tools(memory))
+        assert agent.run_sync("go").output == "done"
+        check(memory, plugin, [f"call-{number}" for number in range(8)])

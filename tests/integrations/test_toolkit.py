@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +13,9 @@ import pytest
 from agent_memory import AgentMemory
 from agent_memory.errors import AgentMemoryFileNotFoundError
 from agent_memory.integrations.toolkit import (
+    ReadCache,
     from_json,
+    model_tools,
     record_segment,
     records,
     segment_text,
@@ -19,6 +25,8 @@ from agent_memory.integrations.toolkit import (
 )
 from agent_memory.key import encode_segment
 from agent_memory.reading.lines import MAX_LINE
+from tests.integrations.kit import ADDITIONS, PROCESSES, race, rounds
+from tests.support.servers import Root
 
 
 def an_object(value: Any) -> dict[str, Any] | None:
@@ -71,3 +79,95 @@ def test_any_text_names_a_file_and_is_found_again() -> None:
     assert {step(segment_text(memory, name, ".json")) for name in names} == {*texts}
     with pytest.raises(AgentMemoryFileNotFoundError):
         step(segment_text(memory, encode_segment("y" * 300)))
+
+
+class Reads:
+    """Reads files through a cache, and tells which files it parsed."""
+
+    def __init__(self, memory: AgentMemory) -> None:
+        self.memory = memory
+        self.parsed = list[bytes]()
+        self.cache = ReadCache(self._parse)
+
+    def _parse(self, data: bytes) -> bytes:
+        self.parsed.append(data)
+        return data
+
+    def read(self) -> tuple[dict[str, bytes], list[bytes]]:
+        """The values of all files, and the contents that were read for them."""
+        self.parsed = []
+        return step(self.cache.read(sync_view(self.memory), self.memory.list())), self.parsed
+
+
+def aged(path: Path, seconds: float) -> None:
+    """Set the time of a file to some seconds ago, as if it had not changed since."""
+    moment = time.time() - seconds
+    os.utime(path, (moment, moment))
+
+
+def test_an_unchanged_file_is_read_once_and_a_changed_one_again(tmp_path: Path) -> None:
+    with AgentMemory.open(tmp_path) as memory:
+        reads = Reads(memory)
+        for name in ("a", "b"):
+            memory.write(name, "1")
+            aged(tmp_path / name, 10)
+        assert reads.read() == ({"a": b"1", "b": b"1"}, [b"1", b"1"])
+        assert reads.read() == ({"a": b"1", "b": b"1"}, [])
+        memory.write("a", "2")
+        assert reads.read() == ({"a": b"2", "b": b"1"}, [b"2"])
+        memory.delete("b")
+        aged(tmp_path / "a", 5)
+        assert reads.read() == ({"a": b"2"}, [b"2"])
+        assert reads.read() == ({"a": b"2"}, [])
+
+
+def test_a_file_that_changed_a_moment_ago_is_read_each_time(tmp_path: Path) -> None:
+    """Another change at the same moment could leave the same size and time."""
+    with AgentMemory.open(tmp_path) as memory:
+        reads = Reads(memory)
+        memory.write("a", "1")
+        moment = (tmp_path / "a").stat().st_mtime_ns
+        assert reads.read() == ({"a": b"1"}, [b"1"])
+        memory.write("a", "2")
+        os.utime(tmp_path / "a", ns=(moment, moment))
+        assert reads.read() == ({"a": b"2"}, [b"2"])
+
+
+def test_the_cache_is_bounded_and_keeps_what_was_used_last(tmp_path: Path) -> None:
+    sizes = {"a": 40_000_000, "b": 20_000_000, "c": 30_000_000}
+    with AgentMemory.open(tmp_path) as memory:
+        reads = Reads(memory)
+        for name, size in sizes.items():
+            memory.write(name, b"x" * size)
+            aged(tmp_path / name, 10)
+        by_name = {entry.path: entry for entry in memory.list()}
+        view = sync_view(memory)
+        for name in ("a", "b", "a", "c"):
+            step(reads.cache.read(view, [by_name[name]]))
+        reads.parsed = []
+        for name in ("c", "b"):
+            step(reads.cache.read(view, [by_name[name]]))
+        assert [len(data) for data in reads.parsed] == [sizes["b"]]
+
+
+def append_note(memory: AgentMemory, process: int, number: int) -> None:
+    tool = {each.name: each for each in model_tools(memory.as_async())}["memory_append"]
+    answer = asyncio.run(tool.call({"path": "/memories/log.md", "text": f"{process} {number}"}, f"{process}-{number}"))
+    assert not answer.is_error, answer.output
+
+
+@rounds(5, 1)
+def test_a_race_of_the_tools_loses_no_note(shared_place: Root) -> None:
+    race(shared_place, append_note)
+    with AgentMemory.open(shared_place.url, storage_options=shared_place.options) as memory:
+        lines = memory.read("log.md").splitlines()
+    assert sorted(lines) == sorted(f"{p} {n}" for p in range(PROCESSES) for n in range(ADDITIONS))
+
+
+@pytest.mark.parametrize("arguments", ["", "[]", "{", 7, None, {"path": None}, '{"path": 7}', {}])
+def test_a_tool_tells_the_model_what_was_wrong(arguments: object) -> None:
+    memory = AgentMemory.open("memory://")
+    for tool in model_tools(memory.as_async(), versions=True):
+        answer = asyncio.run(tool.call(arguments))
+        assert answer.is_error or tool.name == "memory_versions", tool.name
+    assert memory.list() == ()
