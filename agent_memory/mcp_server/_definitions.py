@@ -33,6 +33,10 @@ _GOING_ON: Final = {
     "left_out_count": {"type": "integer", "description": "The number of files that could not be searched."},
     "left_out": {"type": "array", "items": {"type": "object"}, "description": "The first of them, with reasons."},
 }
+_RECORDS: Final[dict[str, dict[str, Any]]] = {
+    "search": {"type": "object", "properties": {**_FOUND, **_GOING_ON}, "required": [*_FOUND]}
+}
+"""The output schemas; the answer of a tool without one is only text."""
 
 
 def definitions(*, versions: bool) -> list[Tool]:
@@ -49,7 +53,7 @@ def _definition(name: str, schema: CommandSchema) -> Tool:
         title=f"Memory: {name.removeprefix('memory_')}",
         description=description_of(name, schema),
         input_schema=object_schema(schema.parameters),
-        output_schema=_output_schema(name),
+        output_schema=_RECORDS.get(name),
         annotations=ToolAnnotations(
             read_only_hint=name in _READING,
             destructive_hint=name not in _READING | _ADDING,
@@ -57,10 +61,3 @@ def _definition(name: str, schema: CommandSchema) -> Tool:
             open_world_hint=False,
         ),
     )
-
-
-def _output_schema(name: str) -> dict[str, Any]:
-    output = {"type": "string", "description": "The answer, the same as in the text content."}
-    found, optional = (_FOUND, _GOING_ON) if name == "search" else ({}, {})
-    properties = {"output": output, **found, **optional}
-    return {"type": "object", "properties": properties, "required": ["output", *found]}

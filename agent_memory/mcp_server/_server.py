@@ -241,8 +241,13 @@ def _client(context: Context[Any, Any] | None) -> str | None:
 
 
 def _answer(result: ToolResult) -> CallToolResult:
-    structured = None if result.is_error else {"output": result.output, **(result.data or {})}
+    """A text, with its records as structured content if it has some.
+
+    Claude Code and Codex show a model the JSON of structured content in place of the text, also without a schema. There
+    quotes, backslashes, tabs and line ends are escaped: a model that copies a line into str_replace finds nothing.
+    """
     text = TextContent(type="text", text=result.output)
+    structured = None if result.data is None else dict(result.data)
     return CallToolResult(content=[text], structured_content=structured, is_error=result.is_error)
 
 

@@ -74,6 +74,7 @@ _MORE: Final = {
     "create": "A file that exists is left as it is: change it with str_replace, insert or append.",
     "str_replace": "Nothing changes if old_str does not occur, or occurs more than once.",
     "delete": "It cannot be undone.",
+    "search": "View a line before you replace it: a found line can be cut or escaped.",
 }
 
 

@@ -66,11 +66,10 @@ async def over_http(url: str, token: str, mode: str = "auto") -> AsyncIterator[C
 
 
 async def called(client: Client, tool: str, **arguments: Any) -> Answer:
-    """The answer of a tool. Check that the structured content has the same text."""
+    """The answer of a tool. Check that only the matches of a search are structured content."""
     result = await client.call_tool(tool, arguments)
-    text = text_of(result)
-    assert (result.structured_content or {}).get("output") == (None if result.is_error else text)
-    return Answer(text, bool(result.is_error))
+    assert (result.structured_content is not None) == (tool == "search" and not result.is_error)
+    return Answer(text_of(result), bool(result.is_error))
 
 
 def text_of(result: CallToolResult) -> str:
