@@ -72,6 +72,7 @@ _ECOSYSTEM = (
     "tests/conversation/test_model_apis.py",
     "tests/examples/test_production.py",
     "tests/integrations/test_dataframes.py",
+    "tests/mcp_server/test_claude_code.py",
     "tests/other_filesystems/",
 )
 """The files and folders that need the extra `ecosystem`; single tests of other files have the marker `ecosystem`."""
