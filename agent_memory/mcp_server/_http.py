@@ -120,6 +120,7 @@ def _server(app: ASGIApp, readiness: Readiness, graceful_timeout: int) -> Gracef
             WithProbes(app, is_ready),
             log_config=None,  # the application configures logging
             access_log=False,
+            http="h11",  # httptools, which uvicorn would choose where it is installed, reads headers without a limit
             ws="none",
             server_header=False,
             limit_concurrency=MAX_CONNECTIONS,
