@@ -15,7 +15,7 @@ weights: Callable[[Path], dict[str, int]] = _SCRIPT["weights"]
 
 # Raise this on purpose: the greatest number of each, and the reason for more in the commit.
 BOUNDS = {
-    "code lines": 34_500,
+    "code lines": 34_900,
     "names of AgentMemory": 32,
     "parameters of AgentMemory": 63,
     "names of the room versions": 22,
@@ -23,9 +23,9 @@ BOUNDS = {
     "exports of agent_memory.backend": 31,
     "hooks": 9,
     "commands": 45,
-    "modules": 282,
-    "modules with one importer": 65,
-    "words of docs": 59_900,
+    "modules": 287,
+    "modules with one importer": 69,
+    "words of docs": 60_200,
 }
 
 PRODUCT = {

@@ -19,7 +19,9 @@ BAD_NAMES: Final = (
 
 
 def obeyed(path: str, advice: str) -> str:
-    """The path that such a model tries next."""
+    """The path that such a model tries next; a tool over ``/memories`` advises a whole path."""
+    if found := re.search(r"; try (/memories/.+)\Z", advice, re.DOTALL):
+        return found[1]
     if found := re.search(r"use the name '([^']*)'", advice):
         return path[: path.rfind("/") + 1] + found[1]
     for old, new in re.findall(r"in place of '([^']*)' use '([^']*)'", advice):

@@ -13,6 +13,7 @@ from agent_memory import AsyncAgentMemory
 from agent_memory.backend import BlockingBackend
 from agent_memory.mcp_server import OAuth, mcp_server, serve_http
 from agent_memory_memory import MemoryBackend
+from tests.integrations.obedient import BAD_NAMES, obeyed
 from tests.support.mcp_clients import (
     TESTER,
     Watcher,
@@ -134,6 +135,19 @@ async def test_every_tool_is_described_annotated_and_has_schemas(mode: str) -> N
         "append": (False, False, False),
         "search": (read_only, False, idempotent),
     }
+
+
+@pytest.mark.parametrize("name", BAD_NAMES)
+async def test_a_model_that_follows_the_advice_writes_with_it(name: str) -> None:
+    async with connected() as (client, memory):
+        path = f"/memories/{name}"
+        for tool, text in (("create", "file_text"), ("append", "text")):
+            refused = await called(client, tool, path=path, **{text: "x"})
+            assert refused.is_error
+            advised = obeyed(path, refused.text)
+            assert not (await called(client, tool, path=advised, **{text: "kept"})).is_error
+        (entry,) = await memory.list()
+        assert (f"/memories/{entry.path}", await memory.read(entry.path)) == (advised, "kept\nkept")
 
 
 async def test_a_second_call_of_an_idempotent_tool_changes_nothing() -> None:
