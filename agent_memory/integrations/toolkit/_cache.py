@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from agent_memory.backend import Entry, ETag
+from agent_memory.backend.helpers import Uncopied
 from agent_memory.integrations.toolkit._files import read_each
 from agent_memory.memory import AsyncAgentMemory
 
@@ -32,7 +33,7 @@ class _Cached(NamedTuple, Generic[T]):
     value: T
 
 
-class ReadCache(Generic[T]):
+class ReadCache(Uncopied, Generic[T]):
     """The values of files, read again when a listing shows another size, time or etag; safe in threads.
 
     It holds files of 64 MiB in total, those used last. A file that changed within the last 2 seconds is read each time.
