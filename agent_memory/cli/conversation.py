@@ -16,6 +16,7 @@ from agent_memory.cli.settings import Access, Command, Group, Settings, pass_set
 from agent_memory.conversation.memory import HISTORY, ConversationMemory
 from agent_memory.conversation.messages import Message, Skipped
 from agent_memory.conversation.search import Match, formatted
+from agent_memory.conversation.shapes import NO_TIME
 from agent_memory.conversation.tools import MAX_RESULTS, RESULTS, since
 from agent_memory.errors import AgentMemoryFileNotFoundError
 from agent_memory.key.quoting import field
@@ -86,7 +87,7 @@ def _last(memory: ConversationMemory, last: int | None, skipped: Skipped) -> Ite
 def _line(message: Message) -> str:
     """A message as one line. Further lines of its text are indented, so that they do not look like messages."""
     where = f"[{field(message.channel or 'unknown')} / {field(message.sender_id or 'unknown')}]"
-    when = message.timestamp.isoformat(timespec="seconds")
+    when = "no time" if message.timestamp == NO_TIME else message.timestamp.isoformat(timespec="seconds")
     text = printable(f"{when} {where} {field(message.role.upper())}: {message.content}")
     return text.rstrip().replace("\n", _INDENT)
 
@@ -192,9 +193,10 @@ def compact(
         age = None if days is None else timedelta(days=days)
         result = memory.compact(keep_last=keep_last, older_than=age, archive_to=archive_to)
     moved = f", archived in {field(archive_to)}" if archive_to and result.archived else ""
-    settings.show(asdict(result), f"removed {counted(result.removed, 'line')}{moved}; {result.kept:,} stay")
-    if result.kept and not result.removed:
-        note("only messages are removed: lines with a role and a timestamp; 'conversation show' counts the other lines")
+    facts = {name: value for name, value in asdict(result).items() if value or name != "skipped"}
+    settings.show(facts, f"removed {counted(result.removed, 'line')}{moved}; {result.kept:,} stay")
+    if result.skipped:
+        note(f"{HISTORY}: {counted(result.skipped, 'line')} without a message among those that stay")
 
 
 @conversation.command(cls=Command)

@@ -6,6 +6,7 @@ from agent_memory.conversation.jobs import CronJob, CronJobs
 from agent_memory.conversation.memory import AsyncConversationMemory, ConversationMemory
 from agent_memory.conversation.messages import History, Message, Skipped
 from agent_memory.conversation.search import Match, Matches
+from agent_memory.conversation.shapes import NO_TIME
 from agent_memory.conversation.tools import (
     AsyncMemoryWriteTool,
     AsyncSearchHistoryTool,
@@ -14,6 +15,7 @@ from agent_memory.conversation.tools import (
 )
 
 __all__ = [
+    "NO_TIME",
     "AsyncConversationMemory",
     "AsyncMemoryContext",
     "AsyncMemoryWriteTool",

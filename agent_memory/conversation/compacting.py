@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Final, NamedTuple
 
 from agent_memory.backend import ABSENT, ETag
 from agent_memory.backend._checks import joined
-from agent_memory.conversation.selection import MessageSelection
+from agent_memory.conversation.selection import MessageSelection, skipped_lines
 from agent_memory.errors import (
     AgentMemoryFileNotFoundError,
     ConflictError,
@@ -43,11 +43,13 @@ class CompactResult:
         kept: the lines of the history after it.
         removed: the lines that this call removed from the history, those of an interrupted call included.
         archived: how many of them are in the archive.
+        skipped: how many of the lines that stay hold no message.
     """
 
     kept: int
     removed: int
     archived: int
+    skipped: int = field(default=0, compare=False)
 
 
 class _Removal(NamedTuple):
@@ -99,7 +101,7 @@ class Compaction:
         self._selection = selection
         self._archive = archive
         self._noted: _Removal | None = None
-        self._kept = 0
+        self._rest = b""
         self._removed = 0
 
     async def run(self) -> CompactResult:
@@ -110,7 +112,8 @@ class Compaction:
         """
         for _ in range(_MOST_TRIES):
             if await self._try():
-                return CompactResult(self._kept, self._removed, self._removed if self._archive else 0)
+                archived = self._removed if self._archive else 0
+                return CompactResult(_lines(self._rest), self._removed, archived, skipped_lines(self._rest))
         raise ConflictError("other writers compact the history, too; call it again later", path=self._history)
 
     async def _try(self) -> bool:
@@ -123,7 +126,7 @@ class Compaction:
             return due == self._noted and ended is not None
         history = (await self._read(self._history)).data
         end = self._selection.end_of_removed(history)
-        self._kept = _lines(history)
+        self._rest = history
         if not end:
             return True
         removal = _Removal(end, len(history), sha256(history).hexdigest())
@@ -139,13 +142,13 @@ class Compaction:
         def change(history: bytes) -> bytes:
             nonlocal removed
             end = removal.size if removal.is_due(history) else 0
-            removed, self._kept = _lines(history[:end]), _lines(history[end:])
-            return history[end:]
+            removed, self._rest = _lines(history[:end]), history[end:]
+            return self._rest
 
         try:
             await self._memory.edit_bytes(self._history, change)
         except AgentMemoryFileNotFoundError:
-            removed, self._kept = 0, 0
+            removed, self._rest = 0, b""
         self._removed += removed
         return removed > 0
 

@@ -91,7 +91,7 @@ class ConversationMemory:
 
         Args:
             query: the text, not empty.
-            since: POSIX seconds; older messages count as absent.
+            since: POSIX seconds; older messages, and those without a time, count as absent.
             max_results: the most matches.
         """
         return step(self._async.search(query, since=since, max_results=max_results))
@@ -109,7 +109,8 @@ class ConversationMemory:
         Args:
             keep_last: the number of messages that stay; `load_history` counts them in the same way.
             older_than: the age of the messages to remove, by their timestamps; the first newer one and all after it
-                stay. With ``keep_last``, only lines are removed that both arguments let go.
+                stay. A message without a time goes with the message before it. With ``keep_last``, only lines are
+                removed that both arguments let go.
             archive_to: the file of the same tree to which the lines are added.
 
         Raises:

@@ -9,11 +9,10 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from agent_memory._json import MOST_LEVELS, parse_json, refuse_constant
+from agent_memory.conversation.shapes import FIELDS, OPTIONAL, message_fields
 from agent_memory.errors import InvalidContentError
 from agent_memory.reading.lines import MARK, MAX_LINE
 
-_OPTIONAL: Final = ("tool_calls", "tool_call_id", "reasoning_content", "channel", "sender_id")
-_FIELDS: Final = ("role", "content", "timestamp", *_OPTIONAL)
 _SYSTEM_ROLES: Final = frozenset({"system", "developer"})
 _TEXT_OR_NONE: Final = frozenset({str, type(None)})
 _PREVIEW = 80
@@ -30,7 +29,7 @@ class Message:
     Attributes:
         role: the speaker: ``user``, ``assistant``, ``tool``, ...
         content: the text.
-        timestamp: the time of the message; without a zone it is local time.
+        timestamp: the time of the message; without a zone it is local time; `NO_TIME` if its line has none.
         tool_calls: mappings of ``id``, ``name`` and ``arguments``.
         tool_call_id: the id of the call that this message answers.
         reasoning_content: the reasoning of the model.
@@ -51,7 +50,7 @@ class Message:
 
     def to_mapping(self) -> dict[str, Any]:
         """The message's fields as in its line, without fields that are None."""
-        found = ((name, getattr(self, name)) for name in _OPTIONAL)
+        found = ((name, getattr(self, name)) for name in OPTIONAL)
         values = {
             **self.extra,
             "role": self.role,
@@ -59,7 +58,7 @@ class Message:
             "timestamp": self.timestamp.isoformat(),
             **{name: value for name, value in found if value is not None},
         }
-        return {name: values.pop(name) for name in _FIELDS if name in values} | values
+        return {name: values.pop(name) for name in FIELDS if name in values} | values
 
     def to_line(self) -> str:
         """The message as one line of JSON, without its newline.
@@ -77,7 +76,7 @@ class Message:
             raise InvalidContentError(f"the message cannot be encoded as JSON: {type(error).__name__}") from None
         if size > MAX_LINE:
             raise InvalidContentError(f"the message's line has {size:,} bytes; the most is {MAX_LINE:,}")
-        if parse(line.encode()) is None:
+        if not isinstance(self.content, str) or parse(line.encode()) is None:
             raise InvalidContentError(
                 "the message is malformed: tool_calls must be a list, every other field text, role not empty, and "
                 f"nothing nested deeper than {MOST_LEVELS} levels"
@@ -91,20 +90,20 @@ def is_system(message: Message) -> bool:
 
 
 def parse(line: bytes) -> Message | None:
-    """Parse the message of a line; None if the line is not UTF-8, not JSON, or does not have a message's fields."""
+    """Parse the message of a line; None if the line is not UTF-8, not JSON, or holds no message in a known form."""
     try:
         values = parse_json(line, parse_constant=refuse_constant)
-        return _message(values) if isinstance(values, dict) else None
-    except (ValueError, TypeError, KeyError):
+        return _message(message_fields(values)) if isinstance(values, dict) else None
+    except (ValueError, TypeError, KeyError, OverflowError):
         return None
 
 
 def _message(values: dict[str, Any]) -> Message:
     message = Message(
         role=values.pop("role"),
-        content=values.pop("content", ""),
-        timestamp=datetime.fromisoformat(values.pop("timestamp")),
-        **{name: values.pop(name, None) for name in _OPTIONAL},
+        content=values.pop("content"),
+        timestamp=values.pop("timestamp"),
+        **{name: values.pop(name, None) for name in OPTIONAL},
         extra=values,
     )
     if not (isinstance(message.role, str) and message.role and isinstance(message.content, str)):

@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Final
 
 from agent_memory.conversation.messages import Message, Skipped, parse
+from agent_memory.conversation.shapes import NO_TIME
 from agent_memory.reading.lines import forwards
 from agent_memory.reading.reader import Reader
 
@@ -63,7 +64,7 @@ class HistorySearch:
 
     Args:
         query: the text that a message's content must contain, ignoring case.
-        since: POSIX seconds; older messages count as absent. None: all messages.
+        since: POSIX seconds; older messages, and those without a time, count as absent. None: all messages.
         max_results: the most matches, the earliest first.
         skip: how many matches to skip first.
         is_cut: keep no more of each message than `formatted` shows.
@@ -168,7 +169,8 @@ def formatted(matches: list[Match], first: int = 1) -> str:
     for number, match in enumerate(matches, first):
         hit = match.hit
         where = f"[{hit.channel or 'unknown'} / {hit.sender_id or 'unknown'}]"
-        rows += [f"## Match {number} — {where} | {hit.timestamp:%Y-%m-%d %H:%M}", ""]
+        time = "no time" if hit.timestamp == NO_TIME else f"{hit.timestamp:%Y-%m-%d %H:%M}"
+        rows += [f"## Match {number} — {where} | {time}", ""]
         around = (message for message in (match.before, hit, match.after) if message)
         rows += [_row(message, message is hit) for message in around if _is_searchable(message)]
         rows.append("---")

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from agent_memory.conversation.messages import Message, is_system, parse
+from agent_memory.conversation.messages import Message, Skipped, is_system, parse
+from agent_memory.conversation.shapes import NO_TIME
 from agent_memory.core.results import checked_count
 from agent_memory.reading.lines import MAX_LINE
 
@@ -47,19 +48,24 @@ class MessageSelection:
     def end_of_removed(self, history: bytes) -> int:
         """Return the offset of the first line that stays; 0 if all do.
 
-        A line without a message goes with the message before it, at the beginning with the first one.
+        A line without a message goes with the message before it, at the beginning with the first one. So does a message
+        without a time, if this selects by time; if no message has one, all stay.
         """
         rows = [self._row(start, message) for start, message in _messages(history)]
-        recent = (place for place, row in enumerate(rows) if row.is_recent)
-        end = _before_calls(rows, min(self._first_of_last(rows), next(recent, len(rows))))
+        end = _before_calls(rows, min(self._first_of_last(rows), self._first_recent(rows)))
         return rows[end].start if end else 0
 
     def _row(self, start: int, message: Message) -> _Row:
-        time = message.timestamp
-        is_recent = self.since is not None and time >= self.since[time.tzinfo is None]
+        time = None if message.timestamp == NO_TIME else message.timestamp
+        is_recent = None if self.since is None or time is None else time >= self.since[time.tzinfo is None]
         ids = (each.get("id") for each in message.tool_calls or () if isinstance(each, Mapping))
         calls = tuple(each for each in ids if isinstance(each, str))
         return _Row(start, self.system or not is_system(message), is_recent, calls, message.tool_call_id)
+
+    def _first_recent(self, rows: list[_Row]) -> int:
+        if self.since is not None and all(row.is_recent is None for row in rows):
+            return 0
+        return next((place for place, row in enumerate(rows) if row.is_recent), len(rows))
 
     def _first_of_last(self, rows: list[_Row]) -> int:
         counted = [place for place, row in enumerate(rows) if row.counts][-self.keep_last :]
@@ -67,11 +73,14 @@ class MessageSelection:
 
 
 class _Row(NamedTuple):
-    """A message: the offset of its line, whether it counts and is recent, the ids of its calls and of its answer."""
+    """A message: the offset of its line, whether it counts and is recent, the ids of its calls and of its answer.
+
+    ``is_recent`` is None without a time, or if no time selects.
+    """
 
     start: int
     counts: bool
-    is_recent: bool
+    is_recent: bool | None
     calls: tuple[str, ...]
     answers: str | None
 
@@ -103,6 +112,17 @@ def _messages(history: bytes) -> Iterator[tuple[int, Message]]:
         if len(line) <= MAX_LINE and (message := parse(line)):
             yield start, message
         start += len(line) + 1
+
+
+def skipped_lines(history: bytes) -> int:
+    """Count the lines without a message."""
+    skipped = Skipped()
+    for line in history.split(b"\n"):
+        if len(line) > MAX_LINE:
+            skipped.add(line)
+        else:
+            skipped.parse(line)
+    return skipped.count
 
 
 def _time_before(age: timedelta) -> tuple[datetime, datetime]:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import json
 import re
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from agent_memory.conversation import Match, Message
 
 OPTIONAL_TEXTS = ("tool_call_id", "reasoning_content", "channel", "sender_id")
+NO_TIME = datetime(1, 1, 1, tzinfo=UTC)
 KNOWN = ("role", "content", "timestamp", "tool_calls", *OPTIONAL_TEXTS)
 
 
@@ -26,8 +27,8 @@ def message_in(line: bytes) -> Message | None:
         return None
     return Message(
         role=values["role"],
-        content=values.get("content", ""),
-        timestamp=datetime.fromisoformat(values["timestamp"]),
+        content=values.get("content") or "",
+        timestamp=NO_TIME if values.get("timestamp") is None else datetime.fromisoformat(values["timestamp"]),
         tool_calls=values.get("tool_calls"),
         tool_call_id=values.get("tool_call_id"),
         reasoning_content=values.get("reasoning_content"),
@@ -42,11 +43,18 @@ def has_the_shape_of_a_message(values: dict[str, Any]) -> bool:
     return (
         isinstance(role, str)
         and role != ""
-        and isinstance(values.get("content", ""), str)
-        and is_time(values.get("timestamp"))
+        and has_content(values)
+        and (values.get("timestamp") is None or is_time(values["timestamp"]))
         and isinstance(values.get("tool_calls"), list | None)
         and all(isinstance(values.get(name), str | None) for name in OPTIONAL_TEXTS)
     )
+
+
+def has_content(values: dict[str, Any]) -> bool:
+    """Whether there is a text; none is needed beside tool calls, and without the field beside a time."""
+    if values.get("content") is None and values.get("tool_calls"):
+        return True
+    return isinstance(values.get("content", None if values.get("timestamp") is None else ""), str)
 
 
 def is_time(value: object) -> bool:
@@ -111,7 +119,7 @@ def as_unicode(text: str) -> str:
 
 def block(number: int, match: Match) -> str:
     hit = match.hit
-    time = hit.timestamp.strftime("%Y-%m-%d %H:%M")
+    time = "no time" if hit.timestamp == NO_TIME else hit.timestamp.strftime("%Y-%m-%d %H:%M")
     text = f"## Match {number} — [{hit.channel or 'unknown'} / {hit.sender_id or 'unknown'}] | {time}\n\n"
     if match.before is not None and is_shown(match.before):
         text += spoken(match.before) + "\n"

@@ -120,6 +120,7 @@ def test_the_last_messages_of_any_history_are_the_same_after_a_compaction(case: 
     kept, archived = content(memory, HISTORY), content(memory, ARCHIVE)
     assert archived + kept == data
     assert conversation.load_history(last) == naive.last_messages(data, last)
+    assert result.skipped == naive.bad_lines(kept)
     assert len(naive.last_messages(kept, None)) == min(last, len(naive.last_messages(data, None)))
     assert result == CompactResult(len(kept.splitlines()), len(archived.splitlines()), len(archived.splitlines())) or (
         b"\r" in data or b"\x0b" in data or b"\x1c" in data  # splitlines counts more ends of lines
