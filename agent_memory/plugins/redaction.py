@@ -11,6 +11,7 @@ import logging
 import math
 import re
 from array import array
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import count, takewhile
@@ -75,12 +76,7 @@ class RedactionPlugin(Plugin):
     def agent_memory_filter_content(self, operation: Operation, content: bytes) -> bytes | None:
         """Mask, refuse or report the secrets in the content."""
         text = content.decode(errors="surrogateescape")
-        marks = [match.span() for match in self._mark.finditer(text)]
-        found = sorted(
-            each
-            for each in self._found_in(text, marks)
-            if each.kind not in self._ignored and each.start < each.end and not _covered(marks, each)
-        )
+        found = self._secrets_in(text)
         if not found:
             return None
         kinds = ", ".join(sorted({each.kind for each in found}))
@@ -91,6 +87,22 @@ class RedactionPlugin(Plugin):
             return None
         masked = _replaced(text, ((start, end, f"[redacted: {kind}]") for start, end, kind in found))
         return masked.encode(errors="surrogateescape")
+
+    def count_secrets(self, content: bytes) -> Counter[str]:
+        """Count the secrets in a content by kind; of secrets that overlap, the first counts."""
+        counts, end = Counter[str](), 0
+        for found in self._secrets_in(content.decode(errors="surrogateescape")):
+            counts[found.kind] += found.start >= end
+            end = max(end, found.end)
+        return +counts
+
+    def _secrets_in(self, text: str) -> list[Found]:
+        marks = [match.span() for match in self._mark.finditer(text)]
+        return sorted(
+            each
+            for each in self._found_in(text, marks)
+            if each.kind not in self._ignored and each.start < each.end and not _covered(marks, each)
+        )
 
     def _found_in(self, text: str, marks: Sequence[tuple[int, int]]) -> Iterator[Found]:
         """The secrets in a text, and in the decoded JSON strings inside it.

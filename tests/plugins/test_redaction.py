@@ -51,6 +51,15 @@ def test_a_secret_is_masked_and_its_surroundings_stay_unchanged(kind: str, secre
     assert bob.read("b.md") == masked
 
 
+def test_secrets_are_counted_by_kind_and_overlapping_ones_once() -> None:
+    count = RedactionPlugin().count_secrets
+    text = f"{GITHUB}\n{AWS} and {AWS}\n[redacted: Slack Token] {json.dumps(json.dumps(PEM))}"
+    assert count(text.encode() + b"\xff") == {"GitHub Token": 1, "AWS Access Key": 2, "Private Key": 1}
+    assert count(f"https://ann:{GITHUB}@example.com".encode()) == {"Basic Auth Credentials": 1}
+    assert count(b"nothing") == {}
+    assert RedactionPlugin(ignore=["GitHub Token"]).count_secrets(text.encode())["GitHub Token"] == 0
+
+
 def test_every_write_operation_is_filtered() -> None:
     bob = memory()
     bob.create("a.md", f"{AWS}\n")
