@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
-import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from fnmatch import fnmatchcase
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path, PurePath
 from tempfile import TemporaryDirectory
@@ -17,8 +14,8 @@ from typing import Final
 
 import click
 
-from agent_memory._json import parse_json
 from agent_memory.cli.folder import Blocks, Folder, FolderContents
+from agent_memory.cli.leaving_out import Sieve, in_form_c, note_exported
 from agent_memory.cli.output import counted
 from agent_memory.cli.presence import local_root, require_agent
 from agent_memory.cli.settings import Access, Command, Settings, pass_settings
@@ -33,18 +30,12 @@ from agent_memory.cli.transfer import (
     transfer_all,
     unnameable,
 )
-from agent_memory.errors import AgentMemoryError, FileAlreadyExistsError
+from agent_memory.errors import FileAlreadyExistsError
 from agent_memory.key import RESERVED, Key
 from agent_memory.key.quoting import field
 from agent_memory.memory import AgentMemory
 from agent_memory.plugins._host_files import read_host_file
 
-_NAMES: Final = (".git", ".env", ".env.*", ".ds_store", "._*", "icon\r", "thumbs.db", "desktop.ini")
-"""Patterns of names in lower case: a repository, credentials, and what macOS and Windows put into folders."""
-_SAMPLES: Final = (".env.example", ".env.sample", ".env.template", ".env.dist")
-"""Files without credentials, by convention."""
-_MANIFEST: Final = f"{RESERVED}/exported.json"
-_MOST_BYTES: Final = 50_000_000
 _GIT_SECONDS: Final = 60
 
 
@@ -93,11 +84,11 @@ def import_(
                 return put(size, blocks)
 
         def write(path: str, size: int, blocks: Blocks) -> bool:
-            return target.put(_in_form_c(path), size, blocks)
+            return target.put(in_form_c(path), size, blocks)
 
         result = transfer_all("Importing", files, read, write)
-    composed = sum(path != _in_form_c(path) for path in result.written)
-    result.written = [_in_form_c(path) for path in result.written]
+    composed = sum(path != in_form_c(path) for path in result.written)
+    result.written = [in_form_c(path) for path in result.written]
     result.left += [*twins, *(Untransferred(path, error) for path, error in found.others.items())]
     if composed:
         result.notes.append(f"{counted(composed, 'name')} in Unicode form D, as macOS writes it, stored in form C")
@@ -124,7 +115,7 @@ def export(settings: Settings, directory: str, overwrite: bool) -> None:
         result.left += doubled
         left = {each.path for each in result.left}
         if not result.untried:
-            _note_exported(folder, [path for path in paths if path not in left])
+            note_exported(folder, [path for path in paths if path not in left])
     result.left += unnameable(settings)
     finish(settings, "exported", result)
 
@@ -181,106 +172,6 @@ def _folder(path: str, *, make: bool) -> Iterator[Folder]:
         yield folder
 
 
-class Sieve:
-    """Decides for each path whether it is imported, and records the paths that are left out.
-
-    Args:
-        folder: the folder; its manifest of `export` is read.
-        everything: whether a repository, credentials and files of desktops are imported too.
-        patterns: more to leave out, with everything below. Without a ``/`` a pattern matches names at any depth, else
-            whole paths.
-        ignored: paths to leave out because git ignores them.
-
-    Attributes:
-        left_out: the paths that are left out, each with the option that is the reason. A directory is listed once.
-    """
-
-    def __init__(
-        self, folder: Folder, *, everything: bool, patterns: Iterable[str], ignored: frozenset[str] = frozenset()
-    ) -> None:
-        self._folder = folder
-        self._names = () if everything else _NAMES
-        self._patterns = {pattern: _in_form_c(pattern.strip("/")) for pattern in patterns}
-        self._ignored = ignored
-        self._exported = _exported(folder)
-        self._unmatched = set(self._patterns)
-        self.left_out: dict[str, str] = {}
-
-    @property
-    def unmatched(self) -> list[str]:
-        """The patterns that matched no path."""
-        return sorted(self._unmatched)
-
-    @property
-    def is_of_export(self) -> bool:
-        """Whether the folder has a manifest of `export`."""
-        return bool(self._exported)
-
-    def takes(self, path: str) -> bool:
-        """Whether to import a path."""
-        segments = path.split("/")
-        for depth in range(1, len(segments) + 1):
-            if by := self._left_out_by("/".join(segments[:depth]), segments[depth - 1], path):
-                self.left_out["/".join(segments[:depth]) + "/" * (depth < len(segments))] = by
-                return False
-        if path in self._ignored:
-            self.left_out[path] = "--gitignore"
-            return False
-        return True
-
-    def _left_out_by(self, above: str, name: str, path: str) -> str | None:
-        for pattern, plain in self._patterns.items():
-            if fnmatchcase(_in_form_c(above if "/" in plain else name), plain):
-                self._unmatched.discard(pattern)
-                return "--exclude"
-        if _is_special(name, self._names) and not self._is_exported(path):
-            return "no --all"
-        return None
-
-    def _is_exported(self, path: str) -> bool:
-        try:
-            digest = self._exported.get(_in_form_c(path))  # macOS may have stored the name in form D
-            return digest is not None and self._folder.sha256(path) == digest
-        except (AgentMemoryError, OSError):
-            return False
-
-
-def _is_special(name: str, names: Iterable[str] = _NAMES) -> bool:
-    low = name.lower()
-    return low not in _SAMPLES and any(fnmatchcase(low, pattern) for pattern in names)
-
-
-def _in_form_c(path: str) -> str:
-    """A path of the host in Unicode's normal form C, as names of a memory are; macOS can store names in form D."""
-    return unicodedata.normalize("NFC", path)
-
-
-def _exported(folder: Folder) -> Mapping[str, str]:
-    """The SHA-256 of files that `export` wrote and `import` would leave out, by path.
-
-    The folder may be untrusted. An entry applies only to a file with this content, so a manifest admits no other file.
-    """
-    try:
-        with folder.reading(_MANIFEST) as (size, blocks):
-            found = parse_json(b"".join(blocks()))["files"] if size <= _MOST_BYTES else {}
-    except (AgentMemoryError, OSError, ValueError, KeyError, TypeError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _note_exported(folder: Folder, paths: Iterable[str]) -> None:
-    """Record in the folder which of these files `import` would otherwise leave out; write nothing if there are none."""
-    special = [path for path in paths if any(map(_is_special, path.split("/")))]
-    if special:
-        digests: dict[str, str] = {}
-        for path in special:
-            with suppress(AgentMemoryError, OSError):  # another program removed it
-                digests[path] = folder.sha256(path)
-        files = {**_exported(folder), **digests}
-        data = json.dumps({"files": files}).encode("ascii")
-        folder.put(_MANIFEST, len(data), lambda: [data], overwrite=True)
-
-
 def _ignored_by_git(directory: str, paths: Iterable[str]) -> frozenset[str]:
     """The paths that the ``.gitignore`` files in a folder ignore.
 
@@ -328,8 +219,8 @@ def _named_once(paths: Sequence[str]) -> tuple[list[str], list[Untransferred]]:
     """The paths with different names in form C; of paths with the same name, that in form C or else the first."""
     files: dict[str, str] = {}
     twins = []
-    for path in sorted(paths, key=lambda each: each != _in_form_c(each)):
-        name = _in_form_c(path)
+    for path in sorted(paths, key=lambda each: each != in_form_c(each)):
+        name = in_form_c(path)
         if name in files:
             text = f"the folder has another file with this name in Unicode form C, {files[name]!a}"
             twins.append(Untransferred(path, FileAlreadyExistsError(text, path=ascii(path))))
