@@ -44,12 +44,14 @@ class FolderContents:
             a path may be or cannot be opened; each with the error.
         empty: the number of empty directories.
         own: whether the folder contains a store's own directory, which is left out.
+        enters: which directories are listed.
     """
 
     files: list[str] = field(default_factory=list)
     others: dict[str, AgentMemoryError] = field(default_factory=dict)
     empty: int = 0
     own: bool = False
+    enters: Callable[[str], bool] = lambda _: True
 
     def where(self, takes: Callable[[str], bool]) -> FolderContents:
         """A copy with only the paths that ``takes`` accepts."""
@@ -79,9 +81,9 @@ class Folder(Uncopied):
             Path(path).mkdir(parents=True, exist_ok=True)
         self._top = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
-    def find(self) -> FolderContents:
-        """List the folder with everything below it."""
-        found = FolderContents()
+    def find(self, enters: Callable[[str], bool] = lambda _: True) -> FolderContents:
+        """List the folder with everything below it, but of the directories only those that ``enters`` accepts."""
+        found = FolderContents(enters=enters)
         self._find(os.dup(self._top), "", 1, found)
         found.files.sort()
         return found
@@ -172,6 +174,8 @@ class Folder(Uncopied):
             found.others[path] = FileOperationError("not a regular file", path=path)
         elif path.lower() == RESERVED:
             found.own = True
+        elif not found.enters(path):
+            return
         elif depth >= MAX_SEGMENTS:
             found.others[path] = InvalidPathError(RULES["too-deep"], "too-deep", path=path)
         else:

@@ -14,11 +14,13 @@ from typing import Final
 
 import click
 
+from agent_memory.cli.bringing import bring
 from agent_memory.cli.folder import Blocks, Folder, FolderContents
 from agent_memory.cli.leaving_out import Sieve, in_form_c, note_exported
 from agent_memory.cli.output import counted
 from agent_memory.cli.presence import local_root, require_agent
 from agent_memory.cli.settings import Access, Command, Settings, pass_settings
+from agent_memory.cli.sources import source_of
 from agent_memory.cli.transfer import (
     Put,
     Target,
@@ -40,7 +42,15 @@ _GIT_SECONDS: Final = 60
 
 
 @click.command("import", cls=Command)
-@click.argument("directory")
+@click.argument("directory", required=False)
+@click.option(
+    "--from",
+    "source",
+    metavar="SOURCE",
+    help="Show the memories and conversations of claude-code, codex, memory-bank (folders here or one level below), "
+    "or of a file or folder; --yes imports them.",
+)
+@click.option("-y", "--yes", is_flag=True, help="Import the files of --from, which are else only shown.")
 @overwrite_option
 @click.option("--all", "everything", is_flag=True, help="Import .git, .env, .env.*, .DS_Store and the like too.")
 @click.option(
@@ -55,7 +65,9 @@ _GIT_SECONDS: Final = 60
 @pass_settings
 def import_(
     settings: Settings,
-    directory: str,
+    directory: str | None,
+    source: str | None,
+    yes: bool,
     overwrite: bool,
     everything: bool,
     patterns: tuple[str, ...],
@@ -68,7 +80,19 @@ def import_(
     with a suggestion; a name in Unicode form D, as macOS writes it, is stored in form C. Symbolic links are not
     followed. A repository (.git), credentials (.env, .env.*, but not .env.example) and the files of desktops
     (.DS_Store, ._*, Thumbs.db, desktop.ini) are left out and printed, unless export wrote them to this folder.
+
+    With --from instead of DIRECTORY, the memories and conversations of other programs are shown, with their names in
+    the memory, sizes and likely secrets, and imported only with --yes. An invalid name becomes its suggestion. A
+    file of messages becomes the history of a directory, for 'conversation show --directory'.
     """
+    if source is not None:
+        _require_without_folder(directory, everything or gitignore, yes and dry_run)
+        bring(settings, source_of(source), patterns=patterns, overwrite=overwrite, yes=yes)
+        return
+    if directory is None:
+        raise click.UsageError("give a DIRECTORY, or a source with --from")
+    if yes:
+        raise click.UsageError("--yes needs --from; the import of a DIRECTORY does not ask")
     settings.no_audit |= dry_run
     with settings.store(Access.MAKE) as store, _folder(directory, make=False) as folder:
         found = folder.find()
@@ -95,6 +119,15 @@ def import_(
     result.notes += _notes_of(found, sieve)
     result.left_out = sieve.left_out
     finish(settings, "would import" if dry_run else "imported", result, dry_run=dry_run)
+
+
+def _require_without_folder(directory: str | None, of_folder: bool, is_dry: bool) -> None:
+    if directory is not None:
+        raise click.UsageError("DIRECTORY and --from exclude each other; --from PATH takes the files of a folder")
+    if of_folder:
+        raise click.UsageError("--all and --gitignore need a DIRECTORY, not --from")
+    if is_dry:
+        raise click.UsageError("--yes and --dry-run exclude each other")
 
 
 @click.command(cls=Command)

@@ -242,15 +242,16 @@ def unnameable(settings: Settings) -> list[Untransferred]:
 
 def finish(settings: Settings, done: str, result: TransferResult, *, dry_run: bool = False) -> None:
     if settings.json:
-        show_json({**_document(result), **({"would_write": sorted(result.written)} if dry_run else {})})
+        show_json({**result_document(result), **({"would_write": sorted(result.written)} if dry_run else {})})
     else:
         for name in sorted(result.written) if dry_run else ():
             click.echo(printable(f"would write {name}"))
-        _print(done, result)
+        print_result(done, result)
     click.get_current_context().exit(result.code)
 
 
-def _document(result: TransferResult) -> dict[str, Any]:
+def result_document(result: TransferResult) -> dict[str, Any]:
+    """The result as a JSON object."""
     return {
         "written": len(result.written),
         "equal": result.equal,
@@ -262,7 +263,8 @@ def _document(result: TransferResult) -> dict[str, Any]:
     }
 
 
-def _print(done: str, result: TransferResult) -> None:
+def print_result(done: str, result: TransferResult) -> None:
+    """Print the files that were not transferred and the notes on stderr, and a summary on stdout."""
     _print_some([f"{_verdict(left)}: {line_of(left)}" for left in result.left])
     _print_some([printable(f"Left out ({by}): {path!r}") for path, by in result.left_out.items()])
     for text in result.notes:
