@@ -49,7 +49,7 @@ _FILES, _BYTES = 64, 8 * 1024 * 1024
 """How much a search reads at once, at most; a larger file is read alone."""
 
 
-class _NotReplaced(Exception):
+class EditRefused(Exception):
     """Ends an edit with an error of exactly this text."""
 
 
@@ -63,7 +63,7 @@ def _answers(
         async def answer(*args: P.args, **options: P.kwargs) -> T:
             try:
                 return await method(*args, **options)
-            except (_NotReplaced, InvalidGlobPatternError) as refused:
+            except (EditRefused, InvalidGlobPatternError) as refused:
                 return result(str(refused))
             except AgentMemoryError as error:
                 return result(f"{action} {_reason(error)}")
@@ -296,7 +296,7 @@ def _replaced(text: str, old: str, new: str, replace_all: bool) -> tuple[str, in
     file = ModelText(text)
     result = perform_string_replacement(file.text, file.given(old), file.given(new), replace_all)
     if isinstance(result, str):
-        raise _NotReplaced(result)
+        raise EditRefused(result)
     return file.stored(result[0]), result[1]
 
 

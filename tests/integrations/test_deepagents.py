@@ -686,7 +686,7 @@ def test_plugins_see_every_operation() -> None:
         ("list", ""), ("read", "d/a.md"), ("write", "b.bin"), ("read", "b.bin"), ("delete", "d"), ("delete_tree", "d"),
         ("edit", "b.bin"),
     ]  # fmt: skip
-    assert recorder.after[-1][1].error == "ToolRefusal"  # the storage worked; the edit itself was refused
+    assert recorder.after[-1][1].error == "EditRefused"  # the storage worked; the edit itself was refused
     assert {operation.actor for operation in recorder.before} == {"deep agent"}
     assert [each.reason for each in recorder.rejected] == ["parent"]
 
