@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +132,16 @@ def test_a_file_that_changed_a_moment_ago_is_read_each_time(tmp_path: Path) -> N
         memory.write("a", "2")
         os.utime(tmp_path / "a", ns=(moment, moment))
         assert reads.read() == ({"a": b"2"}, [b"2"])
+
+
+def test_a_file_without_a_time_is_read_each_time() -> None:
+    memory = AgentMemory.open("memory://")
+    memory.write("a", "1")
+    entries = [replace(entry, modified=0.0) for entry in memory.list()]
+    reads = Reads(memory)
+    for _ in range(2):
+        assert step(reads.cache.read(sync_view(memory), entries)) == {"a": b"1"}
+    assert reads.parsed == [b"1", b"1"]
 
 
 def test_the_cache_is_bounded_and_keeps_what_was_used_last(tmp_path: Path) -> None:

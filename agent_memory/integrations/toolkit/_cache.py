@@ -59,7 +59,7 @@ class ReadCache(Uncopied, Generic[T]):
         with self._lock:
             for path, each in new.items():
                 self._drop(path)
-                if each.state.modified < settled:
+                if 0 < each.state.modified < settled:  # 0 is that of a filesystem which tells no times
                     self._keep(path, each)
         found = known | new
         return {path: found[path].value for path in states if path in found}
