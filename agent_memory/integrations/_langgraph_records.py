@@ -6,6 +6,7 @@ import re
 from base64 import b64encode
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from agent_memory.integrations.toolkit import unusable
@@ -13,7 +14,6 @@ from agent_memory.key import encode_segment
 
 try:
     from langchain_core.runnables import RunnableConfig
-    from langgraph.checkpoint.base import writes_sort_key
 except ImportError as error:
     raise unusable("langgraph-checkpoint", "langgraph", error) from error
 
@@ -67,7 +67,7 @@ class SavedCheckpoint(NamedTuple):
         for row in self.rows:
             if row["index"] < 0 or key_of(row) not in found:
                 found[key_of(row)] = row
-        return sorted(found.values(), key=lambda row: writes_sort_key(row["path"], row["task"], row["index"]))
+        return sorted(found.values(), key=itemgetter("path", "task", "index"))  # as `writes_sort_key` of the framework
 
     def files(self, values: Iterable[Record]) -> set[str]:
         """The paths of values that have files."""

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 from agent_memory.errors import AgentMemoryFileNotFoundError, FileAlreadyExistsError, ReadError
@@ -53,13 +53,15 @@ try:
         Checkpoint,
         CheckpointMetadata,
         CheckpointTuple,
-        DeltaChannelHistory,
         get_checkpoint_id,
         get_checkpoint_metadata,
     )
     from langgraph.checkpoint.serde.base import SerializerProtocol
 except ImportError as error:
     raise unusable("langgraph-checkpoint", "langgraph", error) from error
+
+if TYPE_CHECKING:
+    from langgraph.checkpoint.base import DeltaChannelHistory  # of langgraph-checkpoint 4.1 and later
 
 __all__ = ["Threads"]
 

@@ -10,7 +10,7 @@ from dataclasses import fields, is_dataclass
 from datetime import UTC, date, datetime, time
 from enum import Enum
 from functools import partial
-from itertools import groupby, takewhile
+from itertools import chain, groupby, takewhile
 from math import inf
 from typing import Any, TypedDict
 from uuid import UUID
@@ -55,7 +55,6 @@ try:
         Result,
         SearchItem,
         SearchOp,
-        validate_op_namespace,
     )
     from langgraph.store.memory import InMemoryStore
 except ImportError as error:
@@ -140,12 +139,20 @@ async def _batch(memory: AsyncAgentMemory, cache: _Cache, ops: Iterable[Op]) -> 
 def _checked(op: Op) -> Op:
     if not isinstance(op, GetOp | SearchOp | PutOp | ListNamespacesOp):
         raise ValueError(f"Unknown operation type: {type(op)}")
-    validate_op_namespace(op)
+    for label in chain(*_given_namespaces(op)):
+        if not _is_label(label):
+            raise InvalidNamespaceError(f"a label must be a text with characters, but no period and no NUL: {label!r}")
     if isinstance(op, PutOp) and op.value is not None:
         if op.ttl is not None:
             raise NotImplementedError("this store keeps an item until it is deleted: pass ttl=None")
         return op._replace(value=_stored(op.value))
     return op
+
+
+def _given_namespaces(op: Op) -> list[Sequence[object]]:
+    if isinstance(op, ListNamespacesOp):
+        return [condition.path for condition in op.match_conditions or ()]
+    return [op.namespace_prefix if isinstance(op, SearchOp) else op.namespace]
 
 
 def _path(op: GetOp | PutOp) -> str:
@@ -291,12 +298,9 @@ def _texts(memory: AsyncAgentMemory) -> PathTexts:
     return PathTexts(memory, _SUFFIX, _is_label)
 
 
-def _is_label(text: str) -> bool:
-    try:
-        validate_op_namespace(SearchOp((text,)))
-    except InvalidNamespaceError:
-        return False
-    return True
+def _is_label(label: object) -> bool:
+    """As `validate_op_namespace` of langgraph-checkpoint 4.3 decides; earlier ones lack it."""
+    return isinstance(label, str) and label != "" and "." not in label and "\0" not in label
 
 
 def _stored(value: Mapping[str, Any]) -> dict[str, Any]:

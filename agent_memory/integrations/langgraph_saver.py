@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agent_memory.integrations.toolkit import AnyMemory, async_view, step, sync_view, unusable
 
@@ -17,13 +17,15 @@ try:
         Checkpoint,
         CheckpointMetadata,
         CheckpointTuple,
-        DeltaChannelHistory,
     )
     from langgraph.checkpoint.serde.base import SerializerProtocol
 
     from agent_memory.integrations._langgraph_threads import Threads
 except ImportError as error:
     raise unusable("langgraph-checkpoint", "langgraph", error) from error
+
+if TYPE_CHECKING:
+    from langgraph.checkpoint.base import DeltaChannelHistory  # of langgraph-checkpoint 4.1 and later
 
 __all__ = ["AgentMemorySaver"]
 

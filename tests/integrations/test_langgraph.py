@@ -24,6 +24,7 @@ pytest.importorskip("langgraph.store.base")
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from langgraph.store import base
 from langgraph.store.base import (
     BaseStore,
     GetOp,
@@ -346,8 +347,13 @@ def a_value_that_is_no_mapping_is_refused(store: Calls) -> object:
     return [raised(store.put, USERS, "k", value)[0] for value in (7, [1], "text")], store.shown()
 
 
+REFUSALS = {name for name in SCENARIOS if name.endswith("refused")}
+
+
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_the_store_answers_as_the_frameworks_own(name: str, store: Calls) -> None:
+    if name in REFUSALS and not hasattr(base, "validate_op_namespace"):
+        pytest.skip("the framework's own store of this release refuses less")
     assert SCENARIOS[name](store) == SCENARIOS[name](Calls(InMemoryStore(), "sync"))
 
 
