@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import base64
+import re
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
 
 from agent_memory.backend import Entry
 from agent_memory.errors import AgentMemoryError, AgentMemoryFileNotFoundError, InvalidPathError
@@ -29,10 +30,9 @@ from agent_memory.memory import AsyncAgentMemory
 from agent_memory.tools.search import LeftOut
 
 try:
-    from deepagents.backends import protocol
+    from deepagents.backends import protocol, utils
     from deepagents.backends.utils import (
         InvalidGlobPatternError,
-        _get_backend_read_file_type,  # tells which files are binary; there is no public name for it
         compile_grep_include_glob,
         grep_matches_from_files,
         perform_string_replacement,
@@ -45,6 +45,9 @@ __all__ = ["AgentMemoryBackend"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
+_BINARY: Final = re.compile(
+    r"[^/]\.(3gpp|aac|aiff|avi|flac|flv|gif|hei[cf]|jpe?g|mkv|mov|mp[34]|mpe?g|ogg|pdf|png|pptx?|wav|web[mp]|wmv)\Z"
+)
 _FILES, _BYTES = 64, 8 * 1024 * 1024
 """How much a search reads at once, at most; a larger file is read alone."""
 
@@ -100,7 +103,7 @@ class _AsyncBackend(protocol.BackendProtocol):
         """See `BackendProtocol.read`."""
         name = _name(file_path)
         try:
-            if _get_backend_read_file_type(name) == "text":
+            if _is_text(name):
                 text = ModelText(await self._memory.read(name)).text
                 data = protocol.FileData(content=text, encoding="utf-8")
                 return slice_read_response(data, offset, limit)
@@ -279,6 +282,12 @@ async def _coded(work: Awaitable[T]) -> tuple[T | None, str | None]:
         return None, protocol.FILE_NOT_FOUND if isinstance(error, FileNotFoundError) else str(error)
 
 
+def _is_text(path: str) -> bool:
+    """Whether the framework reads a file as text; its function for that is private."""
+    kind_of = getattr(utils, "_get_backend_read_file_type", None)
+    return kind_of(path) == "text" if kind_of else not _BINARY.search(path.lower())
+
+
 def _name(path: str) -> str:
     """The path in the memory, without a check: the memory refuses a path that is not valid; "" is the whole memory."""
     return "/".join(segment for segment in path.split("/") if segment not in ("", "."))
@@ -305,7 +314,7 @@ def _batches(entries: Iterable[Entry]) -> Iterator[list[str]]:
     paths: list[str] = []
     size = 0
     for entry in entries:
-        if _get_backend_read_file_type(entry.path) == "text":
+        if _is_text(entry.path):
             if paths and (len(paths) == _FILES or size + entry.size > _BYTES):
                 yield paths
                 paths, size = [], 0

@@ -29,7 +29,7 @@ from agent_memory.integrations import toolkit as kit
 from agent_memory.key import encode_segment
 
 try:
-    from google.adk.errors._stale_session_error import StaleSessionError
+    from google.adk.errors import StaleSessionError
     from google.adk.errors.already_exists_error import AlreadyExistsError
     from google.adk.errors.session_not_found_error import SessionNotFoundError
     from google.adk.events import Event

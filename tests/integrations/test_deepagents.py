@@ -21,7 +21,12 @@ from hypothesis import strategies as st
 deepagents = pytest.importorskip("deepagents")
 
 from deepagents import create_deep_agent  # noqa: E402
-from deepagents.backends import CompositeBackend, FilesystemBackend, StateBackend  # noqa: E402
+from deepagents.backends import (  # noqa: E402
+    CompositeBackend,
+    FilesystemBackend,
+    StateBackend,
+    utils,
+)
 from deepagents.backends import protocol as contract  # noqa: E402
 from deepagents.backends.protocol import BackendProtocol  # noqa: E402
 from langchain_core.language_models import GenericFakeChatModel  # noqa: E402
@@ -489,6 +494,17 @@ def test_one_bad_file_does_not_stop_an_upload_or_download(backend: Calls, memory
     assert [(each.content, each.error) for each in answers] == [
         (b"1", None), (None, "invalid_path"), (b"3", None), (None, "invalid_path"),
     ]  # fmt: skip
+
+
+def test_without_the_frameworks_private_function_the_same_files_are_binary(
+    memory: AgentMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends = [*utils._EXTENSION_TO_FILE_TYPE, *utils._VIDEO_EXTRA_EXTENSIONS, ".PNG", ".md", ".csv", ""]
+    paths = [memory.write(path, b"x").path for path in (".png", *map("file{}".format, ends))]
+    backend = AgentMemoryBackend(memory)
+    before = [backend.read(path) for path in paths]
+    monkeypatch.delattr(utils, "_get_backend_read_file_type")
+    assert [backend.read(path) for path in paths] == before
 
 
 def test_binary_files_are_read_whole_as_base64(backend: Calls) -> None:
