@@ -48,7 +48,8 @@ class AgentMemorySession(Session):
 
     An `OpenAIResponsesCompactionSession` over a session replaces what it compacts in one step. Automatic compaction
     replaces the end of the history that the model saw, or nothing if another caller changed that end meanwhile. The two
-    private methods are those that the SDK calls of its own sessions, since 0.24.
+    private methods are those that the SDK calls of its own sessions, since 0.24. Earlier releases clear the
+    session, then add the summary, and so remove what others add during a compaction.
 
     Lines that hold no JSON object are skipped, and counted in one logged warning. Methods raise the errors of
     `agent_memory.AgentMemory`. A call that is cancelled takes effect whole or not at all.
@@ -121,8 +122,10 @@ class AgentMemorySession(Session):
 
         ``prune_prefix`` tells which items at the beginning of the history a replacement removes too.
         """
-        from agents.memory.session import _CompactionSnapshot
-
+        try:
+            from agents.memory.session import _CompactionSnapshot
+        except ImportError:  # it is private
+            return None
         if type(self) is not AgentMemorySession:
             return None  # a subclass may change the items
         try:

@@ -72,6 +72,8 @@ def texts(items: list[TResponseInputItem]) -> list[str]:
     return [str(each.get("content")) for each in items]
 
 
+HAS_HOOK: Final = hasattr(agents.memory.session, "_CompactionSnapshot")
+needs_hook = pytest.mark.skipif(not HAS_HOOK, reason="this SDK does not ask a session for a snapshot to compact")
 SUMMARY: Final[Any] = {"type": "compaction", "id": "cmp_1", "encrypted_content": "all of it"}
 
 
@@ -266,11 +268,13 @@ class SessionContract:
         assert len(compactions.inputs) == 2
         assert await make().get_items() == [SUMMARY]
 
+    @needs_hook
     async def test_what_others_add_during_a_compaction_stays(self, make: Make) -> None:
         compactions = Compactions(lambda: make().add_items([item("meanwhile")]))
         await runs(1, compactions.over(make()))
         assert [said(each) for each in await make().get_items()] == ["turn 0", "answer", "meanwhile"]
 
+    @needs_hook
     async def test_a_compaction_that_sees_a_part_keeps_the_items_before(self, make: Make) -> None:
         await make().add_items([item(f"old {number}") for number in range(5)])
         compactions = Compactions()
@@ -487,6 +491,7 @@ async def test_the_file_of_a_session_without_items_stays(memory: AgentMemory) ->
     assert memory.read(FILE) == ""
 
 
+@needs_hook
 @pytest.mark.asyncio
 async def test_a_compaction_is_one_step_at_any_moment() -> None:
     recorder = RecordingPlugin()
@@ -502,6 +507,31 @@ async def test_a_compaction_is_one_step_at_any_moment() -> None:
         assert seen_by(recorder)[-1] == ("write", FILE), "on request"
 
 
+@pytest.mark.skipif(HAS_HOOK, reason="this SDK asks a session for a snapshot to compact")
+@pytest.mark.asyncio
+async def test_a_compaction_without_the_hook_clears_the_session_then_adds_the_summary() -> None:
+    recorder = RecordingPlugin()
+    with AgentMemory.open("memory://", plugins=[recorder]) as memory:
+        session = AgentMemorySession(memory, ID)
+        await runs(1, Compactions(lambda: session.add_items([item("lost")])).over(session))
+        changes = [kind for kind, _ in seen_by(recorder) if kind in ("edit", "write", "append")]
+        assert changes[-2:] == ["write", "append"], "cleared, then added"
+        assert await session.get_items() == [SUMMARY]
+
+
+@pytest.mark.asyncio
+async def test_a_missing_private_class_of_the_sdk_refuses_the_snapshot_only(
+    memory: AgentMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(agents.memory.session, "_CompactionSnapshot", raising=False)
+    session = AgentMemorySession(memory, ID)
+    await session.add_items([item("seen")])
+    assert await session._get_compaction_snapshot(5) is None
+    await runs(1, Compactions().over(session))
+    assert await session.get_items() == [SUMMARY]
+
+
+@needs_hook
 @pytest.mark.asyncio
 async def test_an_encrypted_session_prunes_expired_items_and_keeps_the_others(memory: AgentMemory) -> None:
     session = AgentMemorySession(memory, ID)
