@@ -1,4 +1,4 @@
-"""A memory as the store of Pydantic AI's `Memory`. Needs ``pip install 'agent-memory-files[pydantic-ai]'``."""
+"""A memory as the store of Pydantic AI's `Memory`. Needs ``pip install 'agent-memory-files[pydantic-ai-harness]'``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from agent_memory.errors import (
     OutcomeUnknownError,
     UnsupportedOperationError,
 )
-from agent_memory.integrations.pydantic_ai import DIRECTORY_FILE
 from agent_memory.integrations.toolkit import (
     AnyMemory,
     ModelText,
@@ -44,8 +43,10 @@ try:
         MemoryStore,
         SearchableMemoryStore,
     )
+
+    from agent_memory.integrations.pydantic_ai import DIRECTORY_FILE
 except ImportError as error:
-    raise unusable("pydantic-ai-harness", "pydantic-ai", error) from error
+    raise unusable("pydantic-ai-harness", "pydantic-ai-harness", error) from error
 
 __all__ = ["AgentMemoryMemoryStore"]
 

@@ -22,8 +22,8 @@ FACT = "ann likes tea"
 def model(messages: list[ModelMessage], _: AgentInfo) -> ModelResponse:
     """Keep a fact, then write a file, unless the memory already has the fact."""
     requests = [message for message in messages if isinstance(message, ModelRequest)]
-    knows = FACT in str(requests)  # `Memory` shows its notebook beside the question
     answers = len(messages) - len(requests)
+    knows = not answers and FACT in str(requests)  # `Memory` shows its notebook beside the question
     if knows or answers == 2:
         return ModelResponse(parts=[TextPart(f"I remember that {FACT}." if knows else "I knew nothing yet.")])
     remember = ToolCallPart("write_memory", {"content": f"- {FACT}"})

@@ -38,7 +38,8 @@ MODULES: Final = {
     "langchain": f"{_ADAPTER}.langchain",
     "langgraph": f"{_ADAPTER}.langgraph {_ADAPTER}.langgraph_saver",
     "openai-agents": f"{_ADAPTER}.openai_agents",
-    "pydantic-ai": f"{_ADAPTER}.pydantic_ai {_ADAPTER}.pydantic_ai_memory",
+    "pydantic-ai": f"{_ADAPTER}.pydantic_ai",
+    "pydantic-ai-harness": f"{_ADAPTER}.pydantic_ai_memory",
     "strands": f"{_ADAPTER}.strands",
 }
 """What each extra of a user makes importable."""

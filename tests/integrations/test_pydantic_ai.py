@@ -1,4 +1,4 @@
-"""The workspace of Pydantic AI, on every storage: its conformance suite, and an agent with the harness's file tools."""
+"""The workspace of Pydantic AI, on every storage: its conformance suite, and an agent with a tool."""
 
 from __future__ import annotations
 
@@ -17,18 +17,10 @@ from hypothesis import given, settings
 from agent_memory.filesystem import filesystem
 
 pytest.importorskip("pydantic_ai")
-pytest.importorskip("pydantic_ai_harness")
 
-from pydantic_ai import Agent
+from pydantic_ai import Agent, RunContext
 from pydantic_ai.exceptions import UserError
-from pydantic_ai.messages import (
-    ModelMessage,
-    ModelResponse,
-    RetryPromptPart,
-    TextPart,
-    ToolCallPart,
-    ToolReturnPart,
-)
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.test import TestModel
 from pydantic_ai.workspaces import (
@@ -42,17 +34,13 @@ from pydantic_ai.workspaces import (
     WorkspaceRef,
 )
 from pydantic_ai.workspaces.conformance import WorkspaceBackendSuite
-from pydantic_ai_harness.filesystem import FileSystem
 
 from agent_memory import AgentMemory, InvalidPathError, OperationDenied
 from agent_memory.integrations.pydantic_ai import DIRECTORY_FILE, AgentMemoryWorkspace, memory_tools
 from agent_memory.testing.recording import RecordingPlugin
-from tests.integrations.kit import ADDITIONS, HOSTILE, IDS, PROCESSES, at_once, example_output, race, rounds
+from tests.integrations.kit import ADDITIONS, HOSTILE, IDS, PROCESSES, at_once, race, rounds
 from tests.integrations.note_taking import NoteTaker, check
-from tests.integrations.obedient import BAD_NAMES, obeyed
-from tests.support.servers import Root, S3Server
-
-EXAMPLE = Path(__file__).parents[2] / "examples" / "integrations" / "pydantic_agent.py"
+from tests.support.servers import Root
 
 
 class TestConformance(WorkspaceBackendSuite):
@@ -407,119 +395,25 @@ async def test_tasks_at_once_write_many_files(memory: AgentMemory) -> None:
     assert {path: memory.read(path) for path in stored(memory)} == {f"{n}.md": f"{n}" for n in range(20)}
 
 
-# An agent with the file tools.
-
-
-def scripted(calls: Sequence[tuple[str, dict[str, Any]]], answers: list[str]) -> FunctionModel:
-    """A model that makes one tool call after the other and ends with "done"; the list gets the answers of the tools."""
-    todo = iter(calls)
-
-    def respond(messages: list[ModelMessage], _: AgentInfo) -> ModelResponse:
-        parts = (part for message in messages for part in message.parts)
-        answers[:] = [str(part.content) for part in parts if isinstance(part, ToolReturnPart | RetryPromptPart)]
-        call = next(todo, None)
-        return ModelResponse(parts=[TextPart("done") if call is None else ToolCallPart(*call)])
-
-    return FunctionModel(respond)
-
-
-SESSION: Sequence[tuple[str, dict[str, Any]]] = [
-    ("create_directory", {"path": "notes"}),
-    ("write_file", {"path": "notes/plan.md", "content": "one\ntwo\n"}),
-    ("edit_file", {"path": "notes/plan.md", "old_text": "two", "new_text": "zwei"}),
-    ("read_file", {"path": "/notes/plan.md"}),
-    ("list_directory", {"path": "."}),
-    ("find_files", {"pattern": "**/*.md"}),
-    ("search_files", {"pattern": "zwei"}),
-    ("file_info", {"path": "notes"}),
-    ("read_file", {"path": "notes/none.md"}),
-    ("write_file", {"path": "notes/a:b.md", "content": "x"}),
-    ("write_file", {"path": "../../etc/passwd", "content": "x"}),
-]
+# An agent.
 
 
 @pytest.mark.asyncio
-async def test_an_agent_with_the_file_tools_completes_a_session(memory: AgentMemory) -> None:
-    answers: list[str] = []
-    agent = Agent(scripted(SESSION, answers), capabilities=[FileSystem(max_retries=9)])
-    result = await agent.run("go", workspace=AgentMemoryWorkspace(memory.subtree("files")))
-    assert result.output == "done"
-    assert len(answers) == len(SESSION)
-    assert stored(memory) == [f"files/notes/{DIRECTORY_FILE}", "files/notes/plan.md"]
-    assert memory.read("files/notes/plan.md") == "one\nzwei\n"
-    created, written, edited, read, listed, found, searched, info, missing, refused, escaped = answers
-    assert created == "Created directory: notes"
-    assert "Wrote 8 chars" in written
-    assert "Edited notes/plan.md" in edited
-    assert "zwei" in read
-    assert "notes" in listed
-    assert "notes/plan.md" in found
-    assert DIRECTORY_FILE not in listed + found + searched
-    assert "notes/plan.md" in searched
-    assert "directory" in info
-    assert "none.md" in missing
-    assert "must not contain any of" in refused
-    assert "'etc' does not exist" in escaped  # ``..`` above the working directory is the working directory
+async def test_a_tool_of_an_agent_has_the_files_and_the_history_names_the_workspace() -> None:
+    async def note(context: RunContext[None], text: str) -> str:
+        await context.workspace.write_text("notes/today.md", text)
+        return await context.workspace.read_text("/notes/today.md")
 
-
-@pytest.mark.parametrize("tool", ["write_file", "create_directory"])
-@pytest.mark.parametrize("name", BAD_NAMES)
-@pytest.mark.asyncio
-async def test_a_model_that_follows_the_advice_writes_with_it(memory: AgentMemory, name: str, tool: str) -> None:
-    answers: list[str] = []
-    path = f"notes/{name}"
-
-    def respond(messages: list[ModelMessage], _: AgentInfo) -> ModelResponse:
-        nonlocal path
-        parts = (part for message in messages for part in message.parts)
-        answers[:] = [str(part.content) for part in parts if isinstance(part, ToolReturnPart | RetryPromptPart)]
-        said = answers[-1] if answers else ""
-        if missing := re.search(r"Parent directory '(.*)' does not exist", said):
-            return ModelResponse(parts=[ToolCallPart("create_directory", {"path": missing[1]})])
-        path = obeyed(path, said)
-        if tool == "create_directory":
-            call = ToolCallPart(tool, {"path": path})
-        else:
-            call = ToolCallPart(tool, {"path": path, "content": "kept"})
-        is_done = said.startswith("Wrote") or said == f"Created directory: {path}"
-        return ModelResponse(parts=[TextPart("done") if is_done else call])
-
-    agent = Agent(FunctionModel(respond), capabilities=[FileSystem(max_retries=3)])
-    await agent.run("go", workspace=AgentMemoryWorkspace(memory.subtree("users/ann")))
-    assert "users" not in answers[0]
-    assert all(each.startswith("users/ann/notes/") for each in stored(memory))
-    assert tool == "create_directory" or memory.read(f"users/ann/{path}") == "kept"
-
-
-@pytest.mark.asyncio
-async def test_an_agent_without_a_workspace_is_refused_and_one_with_it_names_it_in_its_history() -> None:
     memory = AgentMemory.open("memory://")
-    agent = Agent(TestModel(call_tools=["create_directory"]), capabilities=[FileSystem()])
-    with pytest.raises(UserError, match="needs a workspace"):
-        await agent.run("go")
     workspace = AgentMemoryWorkspace(memory, name="of ann")
-    first = await agent.run("go", workspace=workspace)
-    second = await agent.run("again", workspace=workspace, message_history=first.all_messages())
-    response = second.all_messages()[-1]
+    result = await Agent(TestModel(), tools=[note]).run("go", workspace=workspace)
+    assert memory.read("notes/today.md") in result.output
+    response = result.all_messages()[-1]
     assert isinstance(response, ModelResponse)
     assert response.workspace_ref == workspace.ref
-    assert [path.rpartition("/")[2] for path in stored(memory)] == [DIRECTORY_FILE]
 
 
-@pytest.mark.asyncio
-async def test_a_read_only_memory_is_told_to_the_model_and_the_run_continues() -> None:
-    memory = AgentMemory.open("memory://")
-    answers: list[str] = []
-    calls: Sequence[tuple[str, dict[str, Any]]] = [("write_file", {"path": "a.md", "content": "x"})]
-    agent = Agent(scripted(calls, answers), capabilities=[FileSystem(max_retries=3)])
-    result = await agent.run("go", workspace=AgentMemoryWorkspace(memory.read_only()))
-    assert result.output == "done"
-    assert len(answers) == 1
-    assert "read-only" in answers[0]
-    assert memory.list() == ()
-
-
-# The module and the example.
+# The module.
 
 
 def run(code: str) -> str:
@@ -537,7 +431,7 @@ def test_the_workspace_needs_no_harness() -> None:
     name, _, message = run(code).partition("\n")
     assert name == "AgentMemoryWorkspace"
     assert "pydantic-ai-harness" in message
-    assert "pip install 'agent-memory-files[pydantic-ai]'" in message
+    assert "pip install 'agent-memory-files[pydantic-ai-harness]'" in message
 
 
 def test_the_error_names_the_missing_framework_and_its_extra() -> None:
@@ -548,27 +442,6 @@ def test_the_error_names_the_missing_framework_and_its_extra() -> None:
     message = run(code)
     assert "pydantic-ai-slim" in message
     assert "pip install 'agent-memory-files[pydantic-ai]'" in message
-
-
-def run_example(root: str, **environment: str) -> str:
-    return example_output(EXAMPLE, root, environment)
-
-
-def test_the_example_remembers_on_disk(tmp_path: Path) -> None:
-    root = str(tmp_path / "memories")
-    assert "I knew nothing yet." in run_example(root)
-    assert "I remember that ann likes tea." in run_example(root)
-    assert (
-        "ann likes tea"
-        in (tmp_path / "memories" / "agent_memory" / "ann" / "notebook" / "main" / "MEMORY.md").read_text()
-    )
-
-
-@pytest.mark.long
-def test_the_example_remembers_on_s3(ministack: S3Server) -> None:
-    root = ministack.new_url()
-    assert "I knew nothing yet." in run_example(root, **ministack.environment)
-    assert "I remember that ann likes tea." in run_example(root, **ministack.environment)
 
 
 def test_an_agent_keeps_notes_with_the_tools(place: Root) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import pytest
@@ -16,8 +18,20 @@ pytest.importorskip("pydantic_ai_harness")
 
 from pydantic_ai import Agent
 from pydantic_ai.exceptions import ModelRetry, UserError
-from pydantic_ai.messages import ModelRequest, UserPromptPart
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    RetryPromptPart,
+    TextPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.models.test import TestModel
 from pydantic_ai.workspaces import WorkspaceError
+from pydantic_ai_harness.filesystem import FileSystem
 from pydantic_ai_harness.memory import (
     InMemoryStore,
     Memory,
@@ -39,12 +53,12 @@ from agent_memory.integrations.pydantic_ai_memory import AgentMemoryMemoryStore
 from agent_memory.key import Key
 from agent_memory.testing.recording import RecordingPlugin
 from agent_memory_memory import MemoryBackend
-from tests.integrations.kit import ADDITIONS, HOSTILE, IDS, PROCESSES, at_once, race, rounds
-from tests.integrations.obedient import obeyed
-from tests.integrations.test_pydantic_ai import scripted
-from tests.support.servers import Root
+from tests.integrations.kit import ADDITIONS, HOSTILE, IDS, PROCESSES, at_once, example_output, race, rounds
+from tests.integrations.obedient import BAD_NAMES, obeyed
+from tests.support.servers import Root, S3Server
 
 Store: TypeAlias = InMemoryStore | AgentMemoryMemoryStore
+EXAMPLE = Path(__file__).parents[2] / "examples" / "integrations" / "pydantic_agent.py"
 PATH = "acme/main/notes.md"
 ONE, OTHER = MemoryOperation("one", "f"), MemoryOperation("one", "g")
 SEARCH: dict[str, int] = {"limit": 10, "max_files": 100, "max_chars": 400, "max_file_chars": 1000}
@@ -739,7 +753,21 @@ async def test_of_tasks_at_once_with_one_version_one_wins(memory: AgentMemory) -
     assert sorted(isinstance(answer, MemoryConflictError) for answer in answers) == [False, True, True, True]
 
 
-# An agent with the harness's memory.
+# Agents with the harness's memory and with its file tools.
+
+
+def scripted(calls: Sequence[tuple[str, dict[str, Any]]], answers: list[str]) -> FunctionModel:
+    """A model that makes one tool call after the other and ends with "done"; the list gets the answers of the tools."""
+    todo = iter(calls)
+
+    def respond(messages: list[ModelMessage], _: AgentInfo) -> ModelResponse:
+        parts = (part for message in messages for part in message.parts)
+        answers[:] = [str(part.content) for part in parts if isinstance(part, ToolReturnPart | RetryPromptPart)]
+        call = next(todo, None)
+        return ModelResponse(parts=[TextPart("done") if call is None else ToolCallPart(*call)])
+
+    return FunctionModel(respond)
+
 
 SESSION: Sequence[tuple[str, dict[str, Any]]] = [
     ("write_memory", {"content": "- ann likes tea"}),
@@ -775,9 +803,15 @@ async def test_an_agent_with_the_memory_of_the_harness_completes_a_session_and_r
     assert memory.read("notebook/acme/main/MEMORY.md") == "- ann likes coffee\n- ann walks at 12:30\n"
     assert memory.read("notebook/acme/main/plan.md") == "a long plan\n"
 
-    later = await Agent(scripted([], []), capabilities=[memory_of(store)]).run("what do you know of ann?")
-    prompts = [part for message in later.all_messages() if isinstance(message, ModelRequest) for part in message.parts]
-    shown = "".join(str(part.content) for part in prompts if isinstance(part, UserPromptPart))
+    shown = ""
+
+    def look(messages: list[ModelMessage], _: AgentInfo) -> ModelResponse:
+        nonlocal shown
+        prompts = [part for message in messages if isinstance(message, ModelRequest) for part in message.parts]
+        shown = "".join(str(part.content) for part in prompts if isinstance(part, UserPromptPart))
+        return ModelResponse(parts=[TextPart("done")])
+
+    await Agent(FunctionModel(look), capabilities=[memory_of(store)]).run("what do you know of ann?")
     assert "- ann likes coffee" in shown
     assert "plan.md" in shown
 
@@ -821,3 +855,123 @@ async def test_a_file_is_read_with_unix_ends_and_keeps_its_own_ends_and_its_mark
         assert await text_of(store) == "one\ntwo\n"
         await rewrite(store, PATH, "1\nnew\ntwo\n")
         assert memory.read_bytes(PATH) == b"\xef\xbb\xbf1\r\nnew\r\ntwo\n"
+
+
+FILE_SESSION: Sequence[tuple[str, dict[str, Any]]] = [
+    ("create_directory", {"path": "notes"}),
+    ("write_file", {"path": "notes/plan.md", "content": "one\ntwo\n"}),
+    ("edit_file", {"path": "notes/plan.md", "old_text": "two", "new_text": "zwei"}),
+    ("read_file", {"path": "/notes/plan.md"}),
+    ("list_directory", {"path": "."}),
+    ("find_files", {"pattern": "**/*.md"}),
+    ("search_files", {"pattern": "zwei"}),
+    ("file_info", {"path": "notes"}),
+    ("read_file", {"path": "notes/none.md"}),
+    ("write_file", {"path": "notes/a:b.md", "content": "x"}),
+    ("write_file", {"path": "../../etc/passwd", "content": "x"}),
+]
+
+
+@pytest.mark.asyncio
+async def test_an_agent_with_the_file_tools_completes_a_session(memory: AgentMemory) -> None:
+    answers: list[str] = []
+    agent = Agent(scripted(FILE_SESSION, answers), capabilities=[FileSystem(max_retries=9)])
+    result = await agent.run("go", workspace=AgentMemoryWorkspace(memory.subtree("files")))
+    assert result.output == "done"
+    assert len(answers) == len(FILE_SESSION)
+    assert [entry.path for entry in memory.list()] == [f"files/notes/{DIRECTORY_FILE}", "files/notes/plan.md"]
+    assert memory.read("files/notes/plan.md") == "one\nzwei\n"
+    created, written, edited, read, listed, found, searched, info, missing, refused, escaped = answers
+    assert created == "Created directory: notes"
+    assert "Wrote 8 chars" in written
+    assert "Edited notes/plan.md" in edited
+    assert "zwei" in read
+    assert "notes" in listed
+    assert "notes/plan.md" in found
+    assert DIRECTORY_FILE not in listed + found + searched
+    assert "notes/plan.md" in searched
+    assert "directory" in info
+    assert "none.md" in missing
+    assert "must not contain any of" in refused
+    assert "'etc' does not exist" in escaped  # ``..`` above the working directory is the working directory
+
+
+@pytest.mark.parametrize("tool", ["write_file", "create_directory"])
+@pytest.mark.parametrize("name", BAD_NAMES)
+@pytest.mark.asyncio
+async def test_a_model_that_follows_the_advice_writes_with_it(memory: AgentMemory, name: str, tool: str) -> None:
+    answers: list[str] = []
+    path = f"notes/{name}"
+
+    def respond(messages: list[ModelMessage], _: AgentInfo) -> ModelResponse:
+        nonlocal path
+        parts = (part for message in messages for part in message.parts)
+        answers[:] = [str(part.content) for part in parts if isinstance(part, ToolReturnPart | RetryPromptPart)]
+        said = answers[-1] if answers else ""
+        if missing := re.search(r"Parent directory '(.*)' does not exist", said):
+            return ModelResponse(parts=[ToolCallPart("create_directory", {"path": missing[1]})])
+        path = obeyed(path, said)
+        if tool == "create_directory":
+            call = ToolCallPart(tool, {"path": path})
+        else:
+            call = ToolCallPart(tool, {"path": path, "content": "kept"})
+        is_done = said.startswith("Wrote") or said == f"Created directory: {path}"
+        return ModelResponse(parts=[TextPart("done") if is_done else call])
+
+    agent = Agent(FunctionModel(respond), capabilities=[FileSystem(max_retries=3)])
+    await agent.run("go", workspace=AgentMemoryWorkspace(memory.subtree("users/ann")))
+    assert "users" not in answers[0]
+    assert all(each.startswith("users/ann/notes/") for each in [entry.path for entry in memory.list()])
+    assert tool == "create_directory" or memory.read(f"users/ann/{path}") == "kept"
+
+
+@pytest.mark.asyncio
+async def test_an_agent_without_a_workspace_is_refused_and_one_with_it_names_it_in_its_history() -> None:
+    memory = AgentMemory.open("memory://")
+    agent = Agent(TestModel(call_tools=["create_directory"]), capabilities=[FileSystem()])
+    with pytest.raises(UserError, match="needs a workspace"):
+        await agent.run("go")
+    workspace = AgentMemoryWorkspace(memory, name="of ann")
+    first = await agent.run("go", workspace=workspace)
+    second = await agent.run("again", workspace=workspace, message_history=first.all_messages())
+    response = second.all_messages()[-1]
+    assert isinstance(response, ModelResponse)
+    assert response.workspace_ref == workspace.ref
+    assert [path.rpartition("/")[2] for path in [entry.path for entry in memory.list()]] == [DIRECTORY_FILE]
+
+
+@pytest.mark.asyncio
+async def test_a_read_only_memory_is_told_to_the_model_and_the_run_continues() -> None:
+    memory = AgentMemory.open("memory://")
+    answers: list[str] = []
+    calls: Sequence[tuple[str, dict[str, Any]]] = [("write_file", {"path": "a.md", "content": "x"})]
+    agent = Agent(scripted(calls, answers), capabilities=[FileSystem(max_retries=3)])
+    result = await agent.run("go", workspace=AgentMemoryWorkspace(memory.read_only()))
+    assert result.output == "done"
+    assert len(answers) == 1
+    assert "read-only" in answers[0]
+    assert memory.list() == ()
+
+
+# The example.
+
+
+def run_example(root: str, **environment: str) -> str:
+    return example_output(EXAMPLE, root, environment)
+
+
+def test_the_example_remembers_on_disk(tmp_path: Path) -> None:
+    root = str(tmp_path / "memories")
+    assert "I knew nothing yet." in run_example(root)
+    assert "I remember that ann likes tea." in run_example(root)
+    assert (
+        "ann likes tea"
+        in (tmp_path / "memories" / "agent_memory" / "ann" / "notebook" / "main" / "MEMORY.md").read_text()
+    )
+
+
+@pytest.mark.long
+def test_the_example_remembers_on_s3(ministack: S3Server) -> None:
+    root = ministack.new_url()
+    assert "I knew nothing yet." in run_example(root, **ministack.environment)
+    assert "I remember that ann likes tea." in run_example(root, **ministack.environment)

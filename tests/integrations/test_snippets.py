@@ -18,8 +18,8 @@ SNIPPETS = [
 
 def test_each_framework_has_a_snippet() -> None:
     assert {module for module, _ in SNIPPETS} == {
-        "deepagents", "langgraph", "langgraph_saver", "langchain", "openai_agents", "pydantic_ai", "google_adk",
-        "claude_agent_sdk", "agent_framework", "strands",
+        "deepagents", "langgraph", "langgraph_saver", "langchain", "openai_agents", "pydantic_ai",
+        "pydantic_ai_memory", "google_adk", "claude_agent_sdk", "agent_framework", "strands",
     }  # fmt: skip
 
 
