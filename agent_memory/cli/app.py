@@ -32,6 +32,7 @@ _MODULES = {
     "setting_up": "new plugins s3-policy",
     "transfer": "transfer",
     "versions": "diff prune restore undo versions",
+    "web": "web",
 }
 """The commands of each module; a module is imported only for its own commands, and for the help of all."""
 _PLACES = {name: module for module, names in _MODULES.items() for name in names.split()}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,7 +26,7 @@ from agent_memory.errors import (
     PartialOperationError,
     UnsupportedOperationError,
 )
-from agent_memory.key._grammar import FORMAT
+from agent_memory.key.quoting import printable as printable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -37,13 +36,6 @@ COLUMNS: Final = 80
 _INDENT: Final = "    "
 _LINE_SECONDS: Final = 10.0
 """Seconds between two lines of progress."""
-
-
-_UNPRINTABLE: Final = re.compile(
-    rf"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]|\r(?!\n)|{FORMAT.pattern}"
-)
-"""Characters that could control a terminal, hide text or imitate another line: control characters except tab and line
-end, and all format characters except the joiners."""
 
 
 class Exit(IntEnum):
@@ -143,11 +135,6 @@ def _details(error: Exception) -> str | None:
     # The class of another package has no section there: its nearest base class has one.
     name = next(kind.__name__ for kind in type(cause).__mro__ if kind.__module__ == AgentMemoryError.__module__)
     return f"{name} ({cause.kind}), see docs/errors.md#{name.lower()}"
-
-
-def printable(text: str) -> str:
-    """Stored text for a terminal: `_UNPRINTABLE` characters are escaped, tabs and line ends are kept."""
-    return _UNPRINTABLE.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def show_json(document: Mapping[str, Any], *, err: bool = False) -> None:

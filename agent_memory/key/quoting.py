@@ -5,9 +5,15 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from agent_memory.key._grammar import BLANK, EMOJI_SELECTOR, INVISIBLE
+from agent_memory.key._grammar import BLANK, EMOJI_SELECTOR, FORMAT, INVISIBLE
 
 _BARE: Final = re.compile(r"[^\W_][^\s'\"\\=]*|[._/@+~][^\s'\"\\=]*")
+
+UNPRINTABLE: Final = re.compile(
+    rf"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]|\r(?!\n)|{FORMAT.pattern}"
+)
+"""Characters that could control a terminal, hide text or imitate another line: control characters except tab and line
+end, and all format characters except the joiners."""
 
 
 def field(text: str) -> str:
@@ -24,3 +30,8 @@ def field(text: str) -> str:
 def ascii_field(text: str) -> str:
     """Return a field as `field` does, but in ASCII only."""
     return field(text) if text.isascii() else ascii(text)
+
+
+def printable(text: str) -> str:
+    """Stored text to be shown: `UNPRINTABLE` characters are escaped, tabs and line ends are kept."""
+    return UNPRINTABLE.sub(lambda found: ascii(found[0])[1:-1], text)

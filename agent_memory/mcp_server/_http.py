@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hmac
 import re
-import socket
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
@@ -17,9 +16,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from agent_memory.mcp_server._addresses import PATH, accepted_names, endpoint, local_name, require_address
 from agent_memory.mcp_server._disconnects import CancelledByDisconnect
-from agent_memory.mcp_server._ending import GracefulServer, ended_by_hangup
 from agent_memory.mcp_server._health import Readiness, WithProbes
 from agent_memory.mcp_server._oauth import BehindOAuth, OAuth, TokenReader
+from agent_memory.runtime.serving import GracefulServer, ended_by_hangup, listener
 
 _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]{16,}=*")
 SECONDS_TO_ANSWER: Final = 60
@@ -75,8 +74,8 @@ async def serve_http(
         raise ValueError(f"the graceful timeout must be 1 second or more, not {graceful_timeout}")
     require_address(host, public_url)
     public = None if public_url is None else endpoint(public_url)
-    with _listener(host, port) as listener:
-        local = local_name(host, listener.getsockname()[1])
+    with listener(host, port) as listening_socket:
+        local = local_name(host, listening_socket.getsockname()[1])
         url = f"http://{local}{PATH}"
         reader = TokenReader(oauth, public or url) if oauth else None
         inner = _application(server, accepted_names(local, public or url), reader)
@@ -89,7 +88,7 @@ async def serve_http(
             listening(url)
         asking = asyncio.create_task(readiness.is_ready())  # logs at the start what the server lacks
         with ended_by_hangup(uvicorn_server):
-            await uvicorn_server.serve(sockets=[listener])
+            await uvicorn_server.serve(sockets=[listening_socket])
         asking.cancel()
     uvicorn_server.raise_again()
 
@@ -128,12 +127,6 @@ def _server(app: ASGIApp, readiness: Readiness, graceful_timeout: int) -> Gracef
         )
     )
     return server
-
-
-def _listener(host: str, port: int) -> socket.socket:
-    listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
-    listener.setblocking(False)
-    return listener
 
 
 class _WithToken:

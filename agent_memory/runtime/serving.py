@@ -1,4 +1,4 @@
-"""A server of uvicorn that answers the calls in progress at the first signal, and ends at once at the second."""
+"""Listening sockets, and a server of uvicorn that a first signal ends in order, and a second one at once."""
 
 from __future__ import annotations
 
@@ -56,3 +56,14 @@ def ended_by_hangup(server: uvicorn.Server) -> Iterator[None]:
         yield
     finally:
         signal.signal(number, before)
+
+
+def listener(host: str, port: int) -> socket.socket:
+    """Listen on an IP address; port 0 is a free one.
+
+    Raises:
+        OSError: the port is taken.
+    """
+    found = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    found.setblocking(False)
+    return found

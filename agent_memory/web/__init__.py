@@ -1,0 +1,16 @@
+"""Pages for people: see what agents remember. Needs ``pip install 'agent-memory-files[web]'``.
+
+The pages show the files, the versions and the audit log of a store. Without ``allow_write`` they change nothing.
+"""
+
+from agent_memory.errors import BackendNotAvailableError, install_hint
+
+try:
+    from agent_memory.web._access import WebAccess
+    from agent_memory.web._left_out import LeftOutNames
+    from agent_memory.web._pages import web_app
+    from agent_memory.web._serving import serve_web
+except ImportError as error:
+    raise BackendNotAvailableError(f"a package of the web pages is missing: {install_hint('web')}") from error
+
+__all__ = ["LeftOutNames", "WebAccess", "serve_web", "web_app"]

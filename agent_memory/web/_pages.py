@@ -1,0 +1,69 @@
+"""The routes, and the application of all pages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp
+
+from agent_memory.audit import LogLocation
+from agent_memory.service import AsyncAgentMemoryService
+from agent_memory.web._access import Guarded, WebAccess
+from agent_memory.web._home import home
+from agent_memory.web._site import Handler, Site, answering, problem, refused
+
+_READING: dict[str, Handler] = {
+    "/": home,
+}
+
+
+def web_app(
+    service: AsyncAgentMemoryService,
+    access: WebAccess,
+    *,
+    agent: str | None = None,
+    log: LogLocation | None = None,
+    allow_write: bool = False,
+) -> ASGIApp:
+    """Make the pages of a store as an ASGI application.
+
+    Give it a path of its own host, and TLS if other hosts can reach it: the cookie of a session is all that protects
+    the pages.
+
+    Args:
+        service: the memories of all agents; its actor is the person who uses the pages. The caller closes it.
+        access: the names of the server; `WebAccess.new_link` is the way in.
+        agent: show only this agent.
+        log: the audit log for the timeline.
+        allow_write: add the routes that change files.
+
+    Raises:
+        InvalidAgentIdError: ``agent`` is not a valid id.
+    """
+    if agent is not None:
+        service.agent(agent)
+    site = Site(service, agent, log, allow_write)
+
+    async def failed(request: Request, error: Exception) -> Response:
+        status = error.status_code if isinstance(error, HTTPException) else 500
+        title = {404: "Not found", 405: "Not possible"}.get(status, "It failed")
+        return problem(site, request, status, title, "These pages have nothing at this address.")
+
+    async def crashed(request: Request, _: Exception) -> Response:
+        return problem(site, request, 500, "It failed", "This is a defect of the pages; the log of the program has it.")
+
+    app = Starlette(
+        routes=[
+            *(Route(path, answering(site, handler)) for path, handler in _READING.items()),
+            Mount("/static", StaticFiles(directory=Path(__file__).parent / "static")),
+        ],
+        exception_handlers={HTTPException: failed, Exception: crashed},
+    )
+    app.router.redirect_slashes = False  # a redirect would repeat the Host of the request
+    return Guarded(app, access, refused)

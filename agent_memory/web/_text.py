@@ -1,0 +1,90 @@
+"""Stored text in a page: as text, whatever it contains."""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import UTC, datetime
+from typing import Final
+from urllib.parse import quote
+
+from markupsafe import Markup, escape
+
+from agent_memory.key.quoting import UNPRINTABLE, printable
+
+_STEPS: Final = ((60, "second"), (60, "minute"), (24, "hour"), (30, "day"), (12, "month"), (0, "year"))
+_UNITS: Final = ("bytes", "kB", "MB", "GB", "TB")
+_THOUSAND: Final = 1000
+_TEN: Final = 10
+
+
+def shown(text: object) -> Markup:
+    """Text for the content of an element; characters that are invisible or change the direction are marked escapes."""
+    return Markup(UNPRINTABLE.sub(_marked, str(escape(str(text)))))  # noqa: S704 - escaped before
+
+
+def _marked(found: re.Match[str]) -> str:
+    return f'<span class="odd">{ascii(found[0])[1:-1]}</span>'
+
+
+def plain(text: object) -> str:
+    """Text for an attribute or a title, on one line; the template escapes it."""
+    return printable(" ".join(str(text).split()))
+
+
+def marked(text: str, query: str) -> Markup:
+    """Text in which each place of a query is marked, ignoring case."""
+    pieces = re.split(f"({re.escape(query)})", text, flags=re.IGNORECASE) if query else [text]
+    return Markup("").join(
+        Markup("<mark>{}</mark>").format(shown(piece)) if number % 2 else shown(piece)
+        for number, piece in enumerate(pieces)
+    )
+
+
+def when(seconds: float | None) -> Markup:
+    """A time as the distance from now, with the exact time in UTC beside it."""
+    if seconds is None:
+        return Markup("")
+    moment = datetime.fromtimestamp(seconds, UTC)
+    return Markup('<time datetime="{}"><span>{}</span> <small>{}</small></time>').format(
+        moment.isoformat(), distance(time.time() - seconds), f"{moment:%Y-%m-%d %H:%M:%S}"
+    )
+
+
+def distance(seconds: float) -> str:
+    """Seconds in words: ``3 minutes ago``."""
+    number, ahead = abs(seconds), seconds < 0
+    for step, unit in _STEPS:
+        if not step or number < step:
+            count = int(number)
+            if unit == "second" and count < _TEN:
+                return "now"
+            words = f"{count} {unit}{'' if count == 1 else 's'}"
+            return f"in {words}" if ahead else f"{words} ago"
+        number /= step
+    raise AssertionError
+
+
+def size(number: float) -> str:
+    """A number of bytes: ``1,234 bytes``, ``1.2 MB``."""
+    if number < _THOUSAND * _TEN:
+        return f"{int(number):,} byte{'' if number == 1 else 's'}"
+    for unit in _UNITS[1:-1]:
+        number /= _THOUSAND
+        if number < _THOUSAND:
+            return f"{number:.1f} {unit}"
+    return f"{number / _THOUSAND:,.1f} {_UNITS[-1]}"
+
+
+def counted(number: int, one: str, many: str = "") -> str:
+    """A number and its noun: ``1 file``, ``1,200 files``."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def url(*parts: str, **query: object) -> str:
+    """The path of a page: its parts, and a query of the values that are not None or empty."""
+    path = "/" + "/".join(quote(part, safe="/", errors="surrogatepass") for part in parts)
+    pairs = [
+        f"{name.rstrip('_')}={quote(str(value), safe='')}" for name, value in query.items() if value not in (None, "")
+    ]
+    return f"{path}?{'&'.join(pairs)}" if pairs else path
