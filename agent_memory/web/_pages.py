@@ -15,11 +15,18 @@ from starlette.types import ASGIApp
 from agent_memory.audit import LogLocation
 from agent_memory.service import AsyncAgentMemoryService
 from agent_memory.web._access import Guarded, WebAccess
+from agent_memory.web._files import download, file, tree
 from agent_memory.web._home import home
+from agent_memory.web._search import found, search
 from agent_memory.web._site import Handler, Site, answering, problem, refused
 
 _READING: dict[str, Handler] = {
     "/": home,
+    "/search": search,
+    "/search/found": found,
+    "/agents/{agent}/tree/{path:path}": tree,
+    "/agents/{agent}/file/{path:path}": file,
+    "/agents/{agent}/raw/{path:path}": download,
 }
 
 

@@ -51,6 +51,7 @@ class Site:
         log: the audit log; None if there is none.
         allow_write: whether pages may change files.
         large: admits few requests at once that hold a whole file in memory.
+        searching: admits few searches at once.
     """
 
     service: AsyncAgentMemoryService
@@ -58,6 +59,7 @@ class Site:
     log: LogLocation | None
     allow_write: bool
     large: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(2))
+    searching: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(2))
 
     def memory(self, agent: str) -> AsyncAgentMemory:
         """The memory of an agent.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -12,10 +13,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 from urllib.parse import urlsplit
 
 import httpx2
+from starlette.types import ASGIApp
 
+from agent_memory import AsyncAgentMemoryService
+from agent_memory.web import WebAccess
 from tests.support.mcp_processes import started
 
 SCRIPT = str(Path(sysconfig.get_path("scripts"), "agent-memory"))
@@ -47,6 +52,39 @@ class Pages:
         with socket.create_connection(("127.0.0.1", self.port), timeout=60) as connection:
             connection.sendall(request)
             return b"".join(iter(lambda: connection.recv(65536), b""))
+
+
+class InProcess:
+    """A browser of pages in this process; its requests run in an event loop of its own."""
+
+    def __init__(self, app: ASGIApp, access: WebAccess, service: AsyncAgentMemoryService) -> None:
+        self._runner = asyncio.Runner()
+        transport = httpx2.ASGITransport(app=app)
+        self._client = httpx2.AsyncClient(transport=transport, base_url="http://memory.test")
+        self._access = access
+        self._service = service
+
+    def __enter__(self) -> Self:
+        assert self.get(self._access.new_link()).status_code == 303
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._runner.run(self._client.aclose())
+        self._runner.run(self._service.aclose())
+        self._runner.close()
+
+    def get(self, path: str) -> httpx2.Response:
+        return self._runner.run(self._client.get(path))
+
+    def post(self, path: str, fields: Mapping[str, str], origin: str = "http://memory.test") -> httpx2.Response:
+        """Send a form, as the page of it would."""
+        return self._runner.run(self._client.post(path, data=dict(fields), headers={"Origin": origin}))
+
+    def text(self, path: str) -> str:
+        """The text of a page, which must be there."""
+        answer = self.get(path)
+        assert answer.status_code == 200, answer.text
+        return answer.text
 
 
 @contextmanager

@@ -1,0 +1,101 @@
+"""The pages of an agent: its tree, a file in its views, and the download of a file."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from functools import partial
+from typing import Any, Final
+from urllib.parse import quote
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response, StreamingResponse
+
+from agent_memory.backend import ETag
+from agent_memory.errors import AgentMemoryFileNotFoundError, ConflictError
+from agent_memory.memory import AsyncAgentMemory
+from agent_memory.reading.reader import Reader
+from agent_memory.web._left_out import begin_count
+from agent_memory.web._site import Site, number_in, query
+from agent_memory.web._text import url
+from agent_memory.web._views import VIEWS, views_of
+
+PAGE: Final = 1000
+"""The entries of a page."""
+_CHUNK: Final = 1024 * 1024
+_DOWNLOAD_POLICY: Final = "sandbox; default-src 'none'; frame-ancestors 'none'"
+
+
+async def tree(site: Site, request: Request) -> Response:
+    """List a directory: one page of its entries."""
+    agent, path = of_request(request)
+    memory, counts, after = site.memory(agent), begin_count(), query(request, "after", 1000)
+    entries = await memory.list(path, recursive=False, after=after or None)
+    if path and not entries and not after:
+        await memory.stat(path)  # raises, if there is no such file
+        return RedirectResponse(url("agents", agent, "file", path), 303)
+    found = entries[:PAGE]
+    return site.page(
+        request, "tree.html", agent=agent, path=path, entries=found, left=len(entries) - len(found), after=after,
+        left_out=sum(counts), files=sum(not entry.is_directory for entry in found),
+    )  # fmt: skip
+
+
+async def file(site: Site, request: Request) -> Response:
+    """Show a file in one of its views."""
+    agent, path = of_request(request)
+    memory = site.memory(agent)
+    try:
+        entry = await memory.stat(path)
+    except AgentMemoryFileNotFoundError:
+        return await _missing(request, memory)
+    views = views_of(path)
+    view = query(request, "as") if query(request, "as") in VIEWS else views[0]
+    facts: dict[str, Any] = {"found": None}
+    facts |= await VIEWS[view](site, memory, path, number_in(request, "at", 0), number_in(request, "line", 1))
+    versions = await memory.versions.list(path, limit=1)
+    return site.page(
+        request, "file.html", agent=agent, path=path, entry=entry, view=view, views=views,
+        made_by=versions[0].made_by if versions else None, appended=versions[0].appended_bytes if versions else 0,
+        line=number_in(request, "line", 0), **facts,
+    )  # fmt: skip
+
+
+async def _missing(request: Request, memory: AsyncAgentMemory) -> Response:
+    agent, path = of_request(request)
+    if await memory.is_directory(path):
+        return RedirectResponse(url("agents", agent, "tree", path), 303)
+    if await memory.versions.list(path, limit=1):
+        return RedirectResponse(url("agents", agent, "versions", path), 303)
+    raise AgentMemoryFileNotFoundError("no such file", path=path)
+
+
+async def download(site: Site, request: Request) -> Response:
+    """Send the bytes of a file, read in ranges; the connection breaks if the file changes meanwhile."""
+    agent, path = of_request(request)
+    memory = site.memory(agent)
+    first, size, etag = await memory.scan(path, partial(_range, at=0))
+
+    async def chunks() -> AsyncIterator[bytes]:
+        at, data = 0, first
+        while data:
+            yield data
+            at += len(data)
+            data, _, found = await memory.scan(path, partial(_range, at=at)) if at < size else (b"", size, etag)
+            if found != etag:
+                raise ConflictError("the file changed while it was sent", path=path)
+
+    name = quote(path.rpartition("/")[2], safe="")
+    headers = {
+        "Content-Disposition": f"attachment; filename*=UTF-8''{name}", "Content-Length": str(size),
+        "Content-Security-Policy": _DOWNLOAD_POLICY,
+    }  # fmt: skip
+    return StreamingResponse(chunks(), media_type="application/octet-stream", headers=headers)
+
+
+async def _range(reader: Reader, *, at: int) -> tuple[bytes, int, ETag | None]:
+    return await reader.read(at, at + _CHUNK), reader.size, reader.etag
+
+
+def of_request(request: Request) -> tuple[str, str]:
+    """The agent and the path in the address of a request."""
+    return request.path_params["agent"], request.path_params["path"].rstrip("/")
