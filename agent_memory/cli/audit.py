@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from datetime import UTC, datetime
 from itertools import accumulate, chain, islice
 from pathlib import Path
 from typing import Final, get_args
@@ -13,7 +12,7 @@ from typing import Final, get_args
 import click
 
 from agent_memory.audit import Record
-from agent_memory.audit.location import NoNumberError
+from agent_memory.audit.filtering import EDITED, RecordFilter, paths_of, spellings_of, time_of
 from agent_memory.audit.names import Spellings
 from agent_memory.audit.record import quoted
 from agent_memory.audit.records import has_none_of, lines_of, parsed
@@ -25,13 +24,11 @@ from agent_memory.cli.settings import Group, Settings, pass_settings
 from agent_memory.cli.verifying import COMMANDS
 from agent_memory.errors import AgentMemoryFileNotFoundError
 from agent_memory.hookspecs import READING, OperationKind
-from agent_memory.key import Key, is_agent_id, is_at_or_below
+from agent_memory.key import Key, is_at_or_below
 from agent_memory.key.quoting import field
 from agent_memory.plugins._host_files import open_host_file
 
-_EDITED: Final = "edited"
 _DIGITS: Final = 8
-_OF_THE_LOG: Final = ("begin", "segment")
 _CHANGING: Final = frozenset(get_args(OperationKind)) - READING
 _UNCHANGED: Final = ("error", "denied")
 
@@ -72,30 +69,14 @@ def show(
     """
     if settings.chosen_agent is not None:
         Key.agent(settings.chosen_agent)
-    spelled = _spelled(settings, target, settings.chosen_agent)
-    wanted = _Named(path, spelled) if path is not None else None
-    digest = None if content is None else _digest(settings, target, content)
-
-    def chosen(record: Record) -> bool:
-        return (
-            (record["event"] not in _OF_THE_LOG or _EDITED in record)
-            and (settings.chosen_agent is None or record.get("agent") in spelled.agents)
-            and (wanted is None or wanted(record))
-            and (settings.actor is None or record.get("actor") == settings.actor)
-            and (digest is None or digest in (record.get("digest"), record.get("before_digest")))
-            and (tool_call is None or record.get("tool_call_id") == tool_call)
-            and (since is None or time_of(record).timestamp() >= since)
-            and (until is None or time_of(record).timestamp() < until)
-        )
-
-    texts = [quoted(agent) for agent in spelled.agents if agent is not None]
-    if wanted is not None:
-        texts = [quoted(name)[:-1] for name in wanted.names]  # also the names below it
-    found = filter(chosen, log_records(settings, target, texts, newest_first=last is not None))
+    chosen = RecordFilter(
+        _spelled(settings, target, settings.chosen_agent), agent=settings.chosen_agent, path=path,
+        actor=settings.actor, tool_call=tool_call, since=since, until=until,
+        digest=None if content is None else _digest(settings, target, content),
+    )  # fmt: skip
+    found = filter(chosen, log_records(settings, target, chosen.texts, newest_first=last is not None))
     chosen_records = found if last is None else iter([*islice(found, last)][::-1])
-    if settings.chosen_agent is not None:
-        chosen_records = (spelled.plain(record, wanted.name if wanted else "") for record in chosen_records)
-    _print(settings, chosen_records, wanted)
+    _print(settings, map(chosen.plain, chosen_records), chosen)
 
 
 @audit.command()
@@ -137,15 +118,9 @@ def _digest(settings: Settings, target: str | None, content: Path) -> str:
 
 
 def _spelled(settings: Settings, target: str | None, agent: str | None) -> Spellings:
-    """The spellings of an agent in a log; without an agent, names are found as they are."""
-    if agent is None or not is_agent_id(agent):
-        return Spellings(agent, None)
     location = location_of(settings, target)
     with closing(location.store):
-        try:
-            return Spellings(agent, Salts(location).known_names(agent))
-        except NoNumberError:
-            return Spellings(agent, None)  # audit verify reports the salt
+        return spellings_of(location, agent)
 
 
 def log_records(
@@ -167,25 +142,11 @@ def log_records(
                 yield found.record
             else:
                 edited += 1
-                yield {**found.record, _EDITED: True}
+                yield {**found.record, EDITED: True}
     if others:
         note(f"{counted(others, 'line')} skipped that no writer of the log wrote: see audit verify")
     if edited:
         note(f"{counted(edited, 'record')} not as written: see audit verify")
-
-
-class _Named:
-    """Whether a record is about a file or directory, or below it; counts the records that are."""
-
-    def __init__(self, path: str, spelled: Spellings) -> None:
-        self.name = Key.tree().join_prefix(path).path
-        self.names = spelled.of(self.name)
-        self.count = 0
-
-    def __call__(self, record: Record) -> bool:
-        is_named = any(is_at_or_below(path, name) for path in _paths(record) for name in self.names)
-        self.count += is_named
-        return is_named
 
 
 def _no_record(path: str) -> AgentMemoryFileNotFoundError:
@@ -194,22 +155,13 @@ def _no_record(path: str) -> AgentMemoryFileNotFoundError:
 
 def _touches(record: Record, names: Sequence[str]) -> bool:
     """Whether a record is about this file, by one of its spellings, or about a directory above it."""
-    return any(is_at_or_below(name, path) for path in _paths(record) for name in names)
+    return any(is_at_or_below(name, path) for path in paths_of(record) for name in names)
 
 
-def _paths(record: Record) -> list[str]:
-    """The path of a record, and the target of a move; a log may have been edited."""
-    return [path for end in ("path", "target") if isinstance(path := record.get(end), str)]
-
-
-def time_of(record: Record) -> datetime:
-    return datetime.fromisoformat(record["time"]).astimezone(UTC)
-
-
-def _print(settings: Settings, records: Iterator[Record], named: _Named | None = None) -> None:
+def _print(settings: Settings, records: Iterator[Record], chosen: RecordFilter | None = None) -> None:
     first = next(records, None)
-    if first is None and named and not named.count:
-        raise _no_record(named.name)
+    if first is None and chosen and chosen.name is not None and not chosen.about_path:
+        raise _no_record(chosen.name)
     if settings.json:
         show_json({"records": [] if first is None else [first, *records]})
         return
@@ -238,7 +190,7 @@ def _line(record: Record) -> str:
         *([_shown(digest[:_DIGITS])] if digest else []),
         *([f"call {_shown(call)}"] if call is not None else []),
         *([f"reason {_shown(record['reason'])}"] if "reason" in record else []),
-        *(["(not as written)"] if _EDITED in record else []),
+        *(["(not as written)"] if EDITED in record else []),
     ]  # fmt: skip
     return row(*facts)
 

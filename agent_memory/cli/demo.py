@@ -19,8 +19,9 @@ from typing import Final
 
 import click
 
+from agent_memory.audit.filtering import time_of
 from agent_memory.audit.records import Record
-from agent_memory.cli.audit import log_records, time_of
+from agent_memory.cli.audit import log_records
 from agent_memory.cli.output import Exit, printable, show_json
 from agent_memory.cli.presence import local_root, shown_path
 from agent_memory.cli.settings import Access, Command, Settings, pass_settings

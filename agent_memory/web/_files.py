@@ -84,12 +84,22 @@ async def download(site: Site, request: Request) -> Response:
             if found != etag:
                 raise ConflictError("the file changed while it was sent", path=path)
 
+    return StreamingResponse(chunks(), headers=_of_attachment(path, size))
+
+
+def attachment(path: str, data: bytes) -> Response:
+    """The bytes of a file as a download, which no browser shows as a page."""
+    return Response(data, headers=_of_attachment(path, len(data)))
+
+
+def _of_attachment(path: str, size: int) -> dict[str, str]:
     name = quote(path.rpartition("/")[2], safe="")
-    headers = {
-        "Content-Disposition": f"attachment; filename*=UTF-8''{name}", "Content-Length": str(size),
+    return {
+        "Content-Type": "application/octet-stream",
+        "Content-Disposition": f"attachment; filename*=UTF-8''{name}",
+        "Content-Length": str(size),
         "Content-Security-Policy": _DOWNLOAD_POLICY,
-    }  # fmt: skip
-    return StreamingResponse(chunks(), media_type="application/octet-stream", headers=headers)
+    }
 
 
 async def _range(reader: Reader, *, at: int) -> tuple[bytes, int, ETag | None]:

@@ -10,7 +10,10 @@ from starlette.responses import Response
 
 from agent_memory.core.limits.count import Usage
 from agent_memory.errors import AgentMemoryError
+from agent_memory.runtime.threads import in_thread
+from agent_memory.web._pictures import days
 from agent_memory.web._site import Site, query
+from agent_memory.web._timeline import DAYS, activity
 
 PAGE: Final = 50
 """The agents of a page."""
@@ -30,7 +33,14 @@ async def home(site: Site, request: Request) -> Response:
     after = query(request, "after")
     found = [agent for agent in await site.agents() if agent > after]
     rows = await _rows(site, found[:PAGE])
-    return site.page(request, "home.html", rows=rows, left=max(0, len(found) - PAGE), total=len(found), after=after)
+    log, seen = site.log, None
+    if log is not None and await in_thread(lambda: bool(log.parts())):
+        seen = await in_thread(lambda: activity(log, site.agent))
+    pictures = {agent: days(seen.of(agent), DAYS, small=True) for agent in found[:PAGE]} if seen else {}
+    return site.page(
+        request, "home.html", rows=rows, left=max(0, len(found) - PAGE), after=after, pictures=pictures, seen=seen,
+        picture=days(seen.of(None), DAYS) if seen and not after else "",
+    )  # fmt: skip
 
 
 async def _rows(site: Site, agents: list[str]) -> list[AgentRow]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from starlette.applications import Starlette
@@ -15,18 +17,27 @@ from starlette.types import ASGIApp
 from agent_memory.audit import LogLocation
 from agent_memory.service import AsyncAgentMemoryService
 from agent_memory.web._access import Guarded, WebAccess
+from agent_memory.web._chain import Chain
 from agent_memory.web._files import download, file, tree
 from agent_memory.web._home import home
+from agent_memory.web._log import chain_state, files_state, timeline_page
 from agent_memory.web._search import found, search
 from agent_memory.web._site import Handler, Site, answering, problem, refused
+from agent_memory.web._versions import diff, version, versions
 
 _READING: dict[str, Handler] = {
     "/": home,
     "/search": search,
+    "/timeline": timeline_page,
+    "/timeline/chain": chain_state,
+    "/timeline/files": files_state,
     "/search/found": found,
     "/agents/{agent}/tree/{path:path}": tree,
     "/agents/{agent}/file/{path:path}": file,
     "/agents/{agent}/raw/{path:path}": download,
+    "/agents/{agent}/versions/{path:path}": versions,
+    "/agents/{agent}/version/{path:path}": version,
+    "/agents/{agent}/diff/{path:path}": diff,
 }
 
 
@@ -55,7 +66,8 @@ def web_app(
     """
     if agent is not None:
         service.agent(agent)
-    site = Site(service, agent, log, allow_write)
+    chain = Chain(log, agent) if log else None
+    site = Site(service, agent, log, allow_write, chain=chain)
 
     async def failed(request: Request, error: Exception) -> Response:
         status = error.status_code if isinstance(error, HTTPException) else 500
@@ -65,7 +77,14 @@ def web_app(
     async def crashed(request: Request, _: Exception) -> Response:
         return problem(site, request, 500, "It failed", "This is a defect of the pages; the log of the program has it.")
 
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        yield
+        if chain:
+            chain.end()
+
     app = Starlette(
+        lifespan=lifespan,
         routes=[
             *(Route(path, answering(site, handler)) for path, handler in _READING.items()),
             Mount("/static", StaticFiles(directory=Path(__file__).parent / "static")),

@@ -26,6 +26,7 @@ from agent_memory.memory import AsyncAgentMemory
 from agent_memory.service import AsyncAgentMemoryService
 from agent_memory.web import _text
 from agent_memory.web._access import CSRF
+from agent_memory.web._chain import Chain
 from agent_memory.web._left_out import begin_count
 
 SECONDS: Final = 20.0
@@ -52,6 +53,7 @@ class Site:
         allow_write: whether pages may change files.
         large: admits few requests at once that hold a whole file in memory.
         searching: admits few searches at once.
+        chain: the verifications of the log; None if there is no log.
     """
 
     service: AsyncAgentMemoryService
@@ -60,6 +62,7 @@ class Site:
     allow_write: bool
     large: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(2))
     searching: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(2))
+    chain: Chain | None = None
 
     def memory(self, agent: str) -> AsyncAgentMemory:
         """The memory of an agent.

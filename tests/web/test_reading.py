@@ -178,7 +178,7 @@ def test_the_view_of_the_agent_is_the_answer_of_the_memory_tool(service: AgentMe
 
 def test_lines_are_paged_and_found_by_their_number(service: AgentMemoryService, browse: Browse) -> None:
     service.write_memory_file("ann", "a.txt", "".join(f"text {number}\n" for number in range(1, 3501)))
-    pages, page, seen = browse(), "/agents/ann/file/a.txt", list[str]()
+    pages, page, seen = browse(), "/agents/ann/file/a.txt", list[tuple[str, str]]()
     while page:
         text = pages.text(page)
         seen += re.findall(r'<td class="line">(\d+)</td><td dir="auto">text (\d+)</td>', text)

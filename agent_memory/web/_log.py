@@ -1,0 +1,91 @@
+"""The pages of the audit log: the timeline, and the state of the chain."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+from agent_memory.audit.filtering import EDITED, RecordFilter, spellings_of, time_of
+from agent_memory.runtime.threads import in_thread
+from agent_memory.web._pictures import days
+from agent_memory.web._site import Site, query, render
+from agent_memory.web._timeline import DAYS, TimelinePage, activity, timeline
+
+_ACTORS: Final = 8
+_NOTHING: Final = dict.fromkeys(
+    (
+        "actor", "agent", "path", "target", "operation", "outcome", "error", "size", "tool_call_id", "reason",
+        "replayed", EDITED,
+    )
+)  # fmt: skip
+"""The fields of a record that a page shows, which a record may lack."""
+
+
+async def timeline_page(site: Site, request: Request) -> Response:
+    """Show who did what, the newest first."""
+    wanted = {name: query(request, name) for name in ("agent", "actor", "path", "call", "day")}
+    wanted["agent"] = site.agent or wanted["agent"]
+    facts: dict[str, Any] = {"wanted": wanted, "agent": wanted["agent"] or None, "page": None, "problem": ""}
+    if site.log is None or not await in_thread(site.log.parts):
+        return site.page(request, "timeline.html", section="timeline", **facts)
+    since = _day(wanted["day"])
+    if wanted["day"] and since is None:
+        facts["problem"] = "The day is not one like 2026-03-01."
+    facts["page"] = page = await _records(site, wanted, since, query(request, "before"))
+    facts["rows"] = [{**_NOTHING, **record, "at": time_of(record).timestamp()} for record in page.records]
+    if not query(request, "before") and not any(wanted[name] for name in ("actor", "path", "call", "day")):
+        log, agent = site.log, wanted["agent"] or None
+        found = await in_thread(lambda: activity(log, agent))
+        facts |= {
+            "activity": found,
+            "picture": days(found.of(agent), DAYS),
+            "actors": found.by_actor.most_common(_ACTORS),
+        }
+    return site.page(request, "timeline.html", section="timeline", **facts)
+
+
+async def _records(site: Site, wanted: dict[str, str], since: float | None, before: str) -> TimelinePage:
+    log, agent = site.log, wanted["agent"] or None
+    assert log is not None  # noqa: S101 - the caller has looked
+
+    def read() -> TimelinePage:
+        chosen = RecordFilter(
+            spellings_of(log, agent), agent=agent, path=wanted["path"] or None, actor=wanted["actor"] or None,
+            tool_call=wanted["call"] or None, since=since,
+            until=None if since is None else since + timedelta(days=1).total_seconds(),
+        )  # fmt: skip
+        return timeline(log, chosen, before)
+
+    return await in_thread(read)
+
+
+def _day(text: str) -> float | None:
+    """The beginning of a day in UTC, in POSIX seconds; None if the text is no day."""
+    try:
+        return datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC).timestamp()
+    except ValueError:
+        return None
+
+
+async def chain_state(site: Site, request: Request) -> Response:
+    """The part of a page that shows the state of the chain; with ``ask`` it is verified now."""
+    return await _verified(site, request, "records")
+
+
+async def files_state(site: Site, request: Request) -> Response:
+    """The part of a page that shows how the files compare with the log; with ``ask`` they are compared now."""
+    return await _verified(site, request, "files")
+
+
+async def _verified(site: Site, request: Request, what: str) -> Response:
+    if site.chain is None:
+        return HTMLResponse("")
+    work = getattr(site.chain, what)
+    await (work.ask() if "ask" in request.query_params else work.wait())
+    facts = {"work": work, "what": what, "site": site, **site.chain.facts()}
+    if "HX-Request" in request.headers:
+        return HTMLResponse(render("chain.html", facts))
+    return site.page(request, "chain_page.html", section="timeline", **facts)

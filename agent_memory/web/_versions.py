@@ -1,0 +1,123 @@
+"""The pages of versions: their list, the content of one, and two of them side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from agent_memory.core.versions.states import FileVersion
+from agent_memory.errors import AgentMemoryFileNotFoundError
+from agent_memory.memory import AsyncAgentMemory
+from agent_memory.reading.reader import Reader
+from agent_memory.runtime.threads import in_thread
+from agent_memory.web._compare import Comparison, compare
+from agent_memory.web._files import attachment, of_request
+from agent_memory.web._pictures import sizes
+from agent_memory.web._site import Site, query
+
+PAGE: Final = 50
+"""The versions of a page."""
+NOW: Final = "now"
+"""The name of the current file in the address of a comparison; the id of a version is hexadecimal."""
+_MOST_COMPARED: Final = 1_000_000
+_MOST_SHOWN: Final = 200_000
+
+
+async def versions(site: Site, request: Request) -> Response:
+    """List the versions of a file, the newest first; or without a path what was replaced or deleted last."""
+    agent, path = of_request(request)
+    memory, after = site.memory(agent), query(request, "after", 1200)
+    found = await memory.versions.list(path, limit=PAGE + 1, after=after or None)
+    kept = await memory.versions.limits() is not None
+    if path and not found and not after:
+        await memory.stat(path)  # raises, if there is no such file
+    page = found[:PAGE]
+    return site.page(
+        request, "versions.html", agent=agent, path=path, versions=page, more=len(found) > PAGE, after=after, kept=kept,
+        next=_cursor(page[-1], path) if page else "", picture=sizes(_points(page)) if path and not after else "",
+        now=NOW, **await _state(memory, path if site.allow_write else ""),
+    )  # fmt: skip
+
+
+async def _state(memory: AsyncAgentMemory, path: str) -> dict[str, Any]:
+    """The etag of the current file, "" if there is none; a change is made only on this condition."""
+    try:
+        entry = await memory.stat(path) if path else None
+    except AgentMemoryFileNotFoundError:
+        entry = None
+    return {"etag": entry.etag.token if entry and entry.etag else ""}
+
+
+def _cursor(version: FileVersion, path: str) -> str:
+    return version.id if path else f"{version.path}@{version.id}"
+
+
+def _points(found: Sequence[FileVersion]) -> list[tuple[float, int]]:
+    """The times and sizes of versions, the oldest first."""
+    return [(each.made_by.time, each.size) for each in reversed(found) if each.made_by and each.reason is None]
+
+
+async def version(site: Site, request: Request) -> Response:
+    """Show an earlier version; with ``download`` its bytes."""
+    agent, path = of_request(request)
+    memory, id_ = site.memory(agent), query(request, "id", 100)
+    async with site.large:
+        data = await memory.versions.read_bytes(path, id_)
+    if "download" in request.query_params:
+        return attachment(path, data)
+    try:
+        lines = data.decode().split("\n")
+    except UnicodeDecodeError:
+        lines = None
+    text = "\n".join(lines)[:_MOST_SHOWN].split("\n") if lines else []
+    return site.page(
+        request, "version.html", agent=agent, path=path, id=id_, size=len(data), lines=text, is_text=lines is not None,
+        left=max(0, len(data) - _MOST_SHOWN), now=NOW, **await _state(memory, path if site.allow_write else ""),
+    )  # fmt: skip
+
+
+async def diff(site: Site, request: Request) -> Response:
+    """Show two versions side by side; unasked the last earlier one and the current file."""
+    agent, path = of_request(request)
+    memory = site.memory(agent)
+    listed = await memory.versions.list(path, limit=PAGE)
+    old, new = query(request, "old", 100), query(request, "new", 100) or NOW
+    old = old or next((each.id for each in listed if each.ended_by), "")
+    facts: dict[str, Any] = {"problem": "", "found": None}
+    if not old:
+        facts["problem"] = "No earlier version of this file is kept, so there is nothing to compare."
+    else:
+        facts |= await _compared(site, memory, path, old, new)
+    by_id = {(NOW if each.ended_by is None else each.id): each for each in listed}
+    return site.page(
+        request, "diff.html", agent=agent, path=path, old=old, new=new, versions=listed, by_id=by_id, now=NOW,
+        **facts, **await _state(memory, path if site.allow_write else ""),
+    )  # fmt: skip
+
+
+async def _compared(site: Site, memory: AsyncAgentMemory, path: str, old: str, new: str) -> dict[str, Any]:
+    async with site.large:
+        sides = [await content_of(memory, path, id_) for id_ in (old, new)]
+        if any(len(side) > _MOST_COMPARED for side in sides):
+            return {"problem": f"Versions of more than {_MOST_COMPARED:,} bytes are not compared here."}
+        try:
+            texts = [side.decode() for side in sides]
+        except UnicodeDecodeError:
+            equal = "equal" if sides[0] == sides[1] else "different"
+            return {"problem": f"These bytes are not text in UTF-8. They are {equal}."}
+        found: Comparison = await in_thread(lambda: compare(*texts))
+    return {"found": found}
+
+
+async def content_of(memory: AsyncAgentMemory, path: str, id_: str) -> bytes:
+    """The content of a version; of the current file a little more than is compared."""
+    if id_ != NOW:
+        return await memory.versions.read_bytes(path, id_)
+
+    async def read(reader: Reader) -> bytes:
+        return await reader.read(0, _MOST_COMPARED + 1)
+
+    return await memory.scan(path, read)
