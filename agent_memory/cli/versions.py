@@ -349,7 +349,7 @@ def _log(settings: Settings, target: str | None) -> Iterator[LogLocation | None]
 
 def _show_undone(settings: Settings, result: UndoResult, dry_run: bool) -> None:
     if settings.json:
-        steps = {"done": [asdict(each) for each in result.done], "left": [asdict(each) for each in result.left]}
+        steps = {"done": [_document(each) for each in result.done], "left": [asdict(each) for each in result.left]}
         show_json({"agent": settings.agent, "dry_run": dry_run, **steps})
         return
     for each in result.done:
@@ -358,6 +358,11 @@ def _show_undone(settings: Settings, result: UndoResult, dry_run: bool) -> None:
         note(f"left {field(left.path)}: {left.reason}")
     if not result.done and not result.left:
         click.echo(f"nothing to undo of agent {settings.agent!r}")
+
+
+def _document(step: Undone) -> dict[str, Any]:
+    """A step for ``--json``, without the token of a state."""
+    return {name: fact for name, fact in asdict(step).items() if name != "etag"}
 
 
 def _step(step: Undone) -> str:

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from agent_memory.backend import ANY, PRESENT, ETag, ReadWhen, When, WriteWhen
+from agent_memory.backend import ABSENT, ANY, PRESENT, ETag, ReadWhen, When, WriteWhen
 from agent_memory.errors import InvalidContentError
 
 _SHA256: Final = re.compile(r"[0-9a-f]{64}\Z")
@@ -40,6 +40,8 @@ DeleteCondition: TypeAlias = ReadWhen | SHA256
 """``ANY``, an etag, or a `SHA256`."""
 SourceCondition: TypeAlias = Literal[When.PRESENT] | ETag
 """``PRESENT``, or an etag."""
+RestoreCondition: TypeAlias = Literal[When.PRESENT, When.ABSENT] | ETag
+"""``PRESENT``, ``ABSENT``, or an etag."""
 
 
 def require_condition(when: object, *states: When, by_content: bool = True) -> None:
@@ -70,6 +72,16 @@ def state_of_source(when: SourceCondition) -> ReadWhen:
     """
     require_condition(when, PRESENT, by_content=False)
     return when if isinstance(when, ETag) else ANY
+
+
+def state_of_restore(when: RestoreCondition) -> WriteWhen:
+    """Return the precondition for the backend; ``PRESENT`` requires nothing of the current file.
+
+    Raises:
+        TypeError: ``when`` is neither ``PRESENT``, ``ABSENT`` nor an etag.
+    """
+    require_condition(when, PRESENT, ABSENT, by_content=False)
+    return ANY if when is PRESENT else when
 
 
 class DefaultCondition:

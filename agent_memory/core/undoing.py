@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import cast
 
@@ -23,12 +23,19 @@ from agent_memory.runtime.run import Run
 
 
 async def undo(
-    tree: Tree, run: Run, selection: Selection, appends: RecordedAppends | None, dry_run: bool
+    tree: Tree,
+    run: Run,
+    selection: Selection,
+    appends: RecordedAppends | None,
+    dry_run: bool,
+    shown: Iterable[Undone] | None = None,
 ) -> UndoResult:
     """Undo the selected operations; see `agent_memory.memory.FileVersions.undo`."""
     if tree.once is not None:
         raise UnsupportedOperationError("undo takes no idempotency key: call it on the memory itself")
     plan = await tree.plan_undo(run, selection, appends)
+    if shown is not None:
+        _require_shown(tree, plan.steps, shown)
     done: list[Undone] = []
     left = [replace(each, path=without_top(each.path, tree.top.path)) for each in plan.left]
     stopped = set[str]()
@@ -41,8 +48,15 @@ async def undo(
             stopped.add(path)
             left.append(Left(path, reason))
         elif path not in stopped:
-            done.append(step.undone)
+            done.append(replace(step.undone, etag=step.etag))
     return UndoResult(tuple(done), tuple(left))
+
+
+def _require_shown(tree: Tree, steps: Iterable[Step], shown: Iterable[Undone]) -> None:
+    """Raise `ConflictError` unless steps are those that were shown, for the same states of the files."""
+    planned = [step.below(tree.top.path) for step in steps]
+    if [(step.undone, step.etag) for step in planned] != [(each, each.etag) for each in shown]:
+        raise ConflictError("the files changed since these steps were shown; nothing was undone")
 
 
 def _after(step: Step, made: Mapping[str, ETag | None]) -> Step:

@@ -5,18 +5,18 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from agent_memory.backend import PRESENT
-from agent_memory.core.precondition import SourceCondition, state_of_source
+from agent_memory.core.precondition import RestoreCondition, state_of_restore
 from agent_memory.core.results import WriteResult
 from agent_memory.core.tree import Tree
 from agent_memory.core.undoing import undo
 from agent_memory.core.versions.redact import RedactResult
 from agent_memory.core.versions.settings import VersionLimits
 from agent_memory.core.versions.states import Cursor, FileVersion
-from agent_memory.core.versions.undo import UndoResult, checked_selection
+from agent_memory.core.versions.undo import Undone, UndoResult, checked_selection
 from agent_memory.errors import AgentMemoryFileNotFoundError
 from agent_memory.runtime.run import Run, step
 from agent_memory.runtime.runners import run_async
@@ -95,7 +95,7 @@ class FileVersions:
         after = step(self._tree.read_text(self._run, path)) if new is None else self.read(path, new)
         return _diff(path, old, before, new, after)
 
-    def restore(self, path: str, version: FileVersion | VersionId, *, when: SourceCondition = PRESENT) -> WriteResult:
+    def restore(self, path: str, version: FileVersion | VersionId, *, when: RestoreCondition = PRESENT) -> WriteResult:
         """Write the content of an earlier version as the current file, which becomes an earlier version itself.
 
         A deleted file exists again. Plugins see the content as they see that of an edit.
@@ -103,14 +103,15 @@ class FileVersions:
         Args:
             path: the file.
             version: a version from `list`, or its id.
-            when: the etag that the current file must have; ``PRESENT`` requires only that the version is there.
+            when: the etag that the current file must have; ``ABSENT`` requires that it is deleted, and ``PRESENT`` only
+                that the version is there.
 
         Raises:
             AgentMemoryFileNotFoundError: this file has no earlier version with this id.
-            FileAlreadyExistsError: the name is a directory now, or lies below a file.
+            FileAlreadyExistsError: the name is a directory now, or lies below a file; with ``ABSENT``, it is a file.
             ConflictError: the current file has another state than expected, or is gone.
         """
-        return step(self._tree.restore(self._run, path, version_id(version), state_of_source(when)))
+        return step(self._tree.restore(self._run, path, version_id(version), state_of_restore(when)))
 
     def undo(
         self,
@@ -120,6 +121,7 @@ class FileVersions:
         since: float | None = None,
         audit: str | os.PathLike[str] | LogLocation | None = None,
         dry_run: bool = False,
+        shown: Iterable[Undone] | None = None,
     ) -> UndoResult:
         """Take back the changes of one actor, of one tool call, or since a time, file by file.
 
@@ -137,17 +139,20 @@ class FileVersions:
                 log below it. Its plugin must have written its records (``flush``). None uses no log, even if the store
                 has one.
             dry_run: plan the steps, and make none.
+            shown: the steps of an earlier dry run: only if the same steps are planned now, for the same states of the
+                files, they are made.
 
         Returns:
             the steps that were made, and the files that were left with the reasons.
 
         Raises:
+            ConflictError: the steps are others than ``shown``, or a file changed since then; nothing was changed.
             TypeError: ``actor`` or ``tool_call_id`` is neither a str nor None.
             ValueError: nothing is selected, or ``since`` is not a finite number.
         """
         selection = checked_selection(actor, tool_call_id, since)
         appends = None if audit is None else _recorded_appends(audit, self._tree.agent)
-        return step(undo(self._tree, self._run, selection, appends, dry_run))
+        return step(undo(self._tree, self._run, selection, appends, dry_run, shown))
 
     def redact(self, path: str, version: FileVersion | VersionId, *, reason: str) -> RedactResult:
         """Erase the content of an earlier version; a tombstone without content and digest stays.
@@ -226,10 +231,10 @@ class AsyncFileVersions:
         return _diff(path, old, before, new, await present)
 
     async def restore(
-        self, path: str, version: FileVersion | VersionId, *, when: SourceCondition = PRESENT
+        self, path: str, version: FileVersion | VersionId, *, when: RestoreCondition = PRESENT
     ) -> WriteResult:
         """See `FileVersions.restore`."""
-        return await self._do(lambda run: self._tree.restore(run, path, version_id(version), state_of_source(when)))
+        return await self._do(lambda run: self._tree.restore(run, path, version_id(version), state_of_restore(when)))
 
     async def undo(
         self,
@@ -239,12 +244,13 @@ class AsyncFileVersions:
         since: float | None = None,
         audit: str | os.PathLike[str] | LogLocation | None = None,
         dry_run: bool = False,
+        shown: Iterable[Undone] | None = None,
     ) -> UndoResult:
         """See `FileVersions.undo`."""
         selection = checked_selection(actor, tool_call_id, since)
         agent = self._tree.agent
         appends = None if audit is None else await in_thread(lambda: _recorded_appends(audit, agent))
-        return await self._do(lambda run: undo(self._tree, run, selection, appends, dry_run))
+        return await self._do(lambda run: undo(self._tree, run, selection, appends, dry_run, shown))
 
     async def redact(self, path: str, version: FileVersion | VersionId, *, reason: str) -> RedactResult:
         """See `FileVersions.redact`."""

@@ -18,6 +18,7 @@ from agent_memory.audit import LogLocation
 from agent_memory.service import AsyncAgentMemoryService
 from agent_memory.web._access import Guarded, WebAccess
 from agent_memory.web._chain import Chain
+from agent_memory.web._changes import CHANGES, changing, preview
 from agent_memory.web._files import download, file, tree
 from agent_memory.web._home import home
 from agent_memory.web._log import chain_state, files_state, timeline_page
@@ -39,6 +40,15 @@ _READING: dict[str, Handler] = {
     "/agents/{agent}/version/{path:path}": version,
     "/agents/{agent}/diff/{path:path}": diff,
 }
+
+
+def _changes(site: Site) -> list[Route]:
+    """The routes that change something, and the preview of an undo."""
+    posts = [
+        Route(f"/agents/{{agent}}/{name}", answering(site, changing(change), seconds=None), methods=["POST"])
+        for name, change in CHANGES.items()
+    ]
+    return [Route("/agents/{agent}/undo", answering(site, preview)), *posts]
 
 
 def web_app(
@@ -87,6 +97,7 @@ def web_app(
         lifespan=lifespan,
         routes=[
             *(Route(path, answering(site, handler)) for path, handler in _READING.items()),
+            *(_changes(site) if allow_write else ()),
             Mount("/static", StaticFiles(directory=Path(__file__).parent / "static")),
         ],
         exception_handlers={HTTPException: failed, Exception: crashed},

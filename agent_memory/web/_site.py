@@ -114,13 +114,18 @@ def render(template: str, facts: Mapping[str, object]) -> str:
     return _environment_of_pages.get_template(template).render(facts)
 
 
-def answering(site: Site, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
-    """A route that answers errors of the storage with a page, and gives up after `SECONDS`."""
+def answering(
+    site: Site, handler: Handler, *, seconds: float | None = SECONDS
+) -> Callable[[Request], Awaitable[Response]]:
+    """A route that answers errors of the storage with a page, and gives up after some seconds.
+
+    A change is not given up: nobody would know whether it was made.
+    """
 
     async def answer(request: Request) -> Response:
         begin_count()
         try:
-            async with asyncio.timeout(SECONDS):
+            async with asyncio.timeout(seconds):
                 return await handler(site, request)
         except TimeoutError:
             return problem(

@@ -43,12 +43,13 @@ async def versions(site: Site, request: Request) -> Response:
 
 
 async def _state(memory: AsyncAgentMemory, path: str) -> dict[str, Any]:
-    """The etag of the current file, "" if there is none; a change is made only on this condition."""
+    """The etag of the current file, on which a change depends, and the id of its version; "" if there is none."""
     try:
         entry = await memory.stat(path) if path else None
     except AgentMemoryFileNotFoundError:
         entry = None
-    return {"etag": entry.etag.token if entry and entry.etag else ""}
+    seen = await memory.versions.list(path, limit=1) if entry else ()
+    return {"etag": entry.etag.token if entry and entry.etag else "", "seen": seen[0].id if seen else ""}
 
 
 def _cursor(version: FileVersion, path: str) -> str:
@@ -90,7 +91,7 @@ async def diff(site: Site, request: Request) -> Response:
     if not old:
         facts["problem"] = "No earlier version of this file is kept, so there is nothing to compare."
     else:
-        facts |= await _compared(site, memory, path, old, new)
+        facts |= await compared(site, memory, path, old, new)
     by_id = {(NOW if each.ended_by is None else each.id): each for each in listed}
     return site.page(
         request, "diff.html", agent=agent, path=path, old=old, new=new, versions=listed, by_id=by_id, now=NOW,
@@ -98,7 +99,8 @@ async def diff(site: Site, request: Request) -> Response:
     )  # fmt: skip
 
 
-async def _compared(site: Site, memory: AsyncAgentMemory, path: str, old: str, new: str) -> dict[str, Any]:
+async def compared(site: Site, memory: AsyncAgentMemory, path: str, old: str, new: str) -> dict[str, Any]:
+    """The comparison of two versions for a page; or why they are not compared."""
     async with site.large:
         sides = [await content_of(memory, path, id_) for id_ in (old, new)]
         if any(len(side) > _MOST_COMPARED for side in sides):

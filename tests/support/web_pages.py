@@ -96,6 +96,7 @@ def pages(
     with started(command, env={**os.environ, **(env or {})}, cwd=cwd) as process:
         assert process.stderr
         told = json.loads(process.stderr.readline())
+        assert "link" in told, told
         base = "{0.scheme}://{0.netloc}".format(urlsplit(told["link"]))
         with httpx2.Client(base_url=base, timeout=60) as client:
             yield Pages(told["link"], client, process)

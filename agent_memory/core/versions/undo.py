@@ -10,7 +10,7 @@ import sys
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from agent_memory.backend import ETag
@@ -115,12 +115,14 @@ class Undone:
             before; "cut": the appended bytes were taken out.
         version: the id of the restored version.
         cut_bytes: the number of appended bytes that were taken out, of the current file or of the restored version.
+        etag: the etag of the file before the step; None if it was deleted. It does not count for equality.
     """
 
     path: str
     action: Action
     version: str | None = None
     cut_bytes: int = 0
+    etag: ETag | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,8 @@ from agent_memory import (
     AgentMemory,
     AgentMemoryFileNotFoundError,
     AsyncAgentMemory,
+    ConflictError,
+    FileAlreadyExistsError,
     Operation,
     OperationDenied,
     VersionLimits,
@@ -266,3 +268,20 @@ def test_a_state_that_a_repeated_request_brings_back_is_listed_with_both_content
     assert memory.read("a") == "one\n1\n"
     memory.versions.redact("a", next(each.id for each in found if len(each.id) == 24), reason="x")
     assert [bool(each.redacted_by) for each in memory.versions.list("a")] == [False, True]
+
+
+def test_a_restore_is_made_only_of_the_state_that_is_expected(memory: AgentMemory) -> None:
+    memory.write("a", "one")
+    memory.write("a", "two")
+    old, etag = memory.versions.list("a")[1], memory.stat("a").etag
+    assert etag
+    memory.write("a", "three")
+    with pytest.raises(ConflictError):
+        memory.versions.restore("a", old, when=etag)
+    with pytest.raises(FileAlreadyExistsError):
+        memory.versions.restore("a", old, when=ABSENT)
+    memory.delete("a")
+    with pytest.raises((ConflictError, AgentMemoryFileNotFoundError)):
+        memory.versions.restore("a", old, when=etag)
+    memory.versions.restore("a", old, when=ABSENT)
+    assert memory.read("a") == "one"

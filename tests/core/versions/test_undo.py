@@ -864,3 +864,28 @@ def test_a_file_that_another_program_replaced_is_left(root: Root, ann: AgentMemo
     new.write_text("an editor's")
     new.rename(Path(root.url, "f"))
     assert ann.versions.undo(actor="ann") == UndoResult((), (Left("f", "changed since by another program"),))
+
+
+def test_an_undo_makes_only_the_steps_that_were_shown(ann: AgentMemory, bob: AgentMemory) -> None:
+    ann.write("f", "1")
+    bob.write("f", "2")
+    shown = bob.versions.undo(actor="bob", dry_run=True).done
+    assert shown[0].etag == bob.stat("f").etag
+    for name, content, memory in (("f", "3", bob), ("g", "4", bob), ("f", "5", ann)):
+        memory.write(name, content)
+        before = files(ann)
+        with pytest.raises(ConflictError):
+            bob.versions.undo(actor="bob", shown=shown)
+        assert files(ann) == before
+    bob.delete("g")
+    shown = bob.versions.undo(actor="bob", dry_run=True).done
+    assert bob.versions.undo(actor="bob", shown=shown).done == shown
+
+
+def test_a_shown_step_is_relative_to_its_view(ann: AgentMemory, bob: AgentMemory) -> None:
+    ann.write("d/f", "1")
+    view = bob.subtree("d")
+    view.write("f", "2")
+    shown = view.versions.undo(actor="bob", dry_run=True).done
+    assert steps(view.versions.undo(actor="bob", shown=shown)) == [("restore", "f")]
+    assert ann.read("d/f") == "1"

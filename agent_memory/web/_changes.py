@@ -1,0 +1,186 @@
+"""The changes that a person can make: restore, undo, redact; only with ``allow_write``.
+
+Each is a form with the CSRF token of the session and the state that was shown. If that is not the state now, nothing is
+changed, and the page shows what another person or agent changed meanwhile.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any, Final
+from urllib.parse import parse_qsl
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from agent_memory import Undone, UndoResult
+from agent_memory.backend import ABSENT, ETag
+from agent_memory.errors import AgentMemoryFileNotFoundError, ConflictError, FileAlreadyExistsError, InvalidContentError
+from agent_memory.memory import AsyncAgentMemory
+from agent_memory.runtime.threads import in_thread
+from agent_memory.web._access import is_csrf
+from agent_memory.web._site import Facts, Handler, Site, problem
+from agent_memory.web._text import url
+from agent_memory.web._versions import NOW, compared
+
+_MOST_BYTES: Final = 64 * 1024
+_MOST_FIELDS: Final = 20
+_FORM: Final = "application/x-www-form-urlencoded"
+MOST_STEPS: Final = 500
+"""The steps of an undo that a page shows."""
+Change = Callable[[Site, Request, AsyncAgentMemory, Mapping[str, str]], Awaitable[Response]]
+
+
+def changing(change: Change) -> Handler:
+    """A route for a form: it refuses one without the CSRF token, or one that is too large."""
+
+    async def handler(site: Site, request: Request) -> Response:
+        size = request.headers.get("content-length", "")
+        if not (size.isdecimal() and len(size) < 8 and int(size) <= _MOST_BYTES):
+            return problem(site, request, 413, "Too large", "The form has no size, or is too large.")
+        if request.headers.get("content-type", "").partition(";")[0].strip().lower() != _FORM:
+            return problem(site, request, 415, "No form", "A change is sent as a form.")
+        form = _texts(await request.body())
+        if not is_csrf(request.scope, form.get("csrf")):
+            return problem(site, request, 403, "Not sent by these pages", "The form has no token of this session.")
+        return await change(site, request, site.memory(request.path_params["agent"]), form)
+
+    return handler
+
+
+def _texts(body: bytes) -> dict[str, str]:
+    """The fields of a form; none, if it is not text or has too many."""
+    try:
+        return dict(parse_qsl(body.decode(), keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS))
+    except ValueError:
+        return {}
+
+
+async def restore(site: Site, request: Request, memory: AsyncAgentMemory, form: Mapping[str, str]) -> Response:
+    """Write an earlier version as the current file, if that is the one that was shown."""
+    agent, path, id_ = request.path_params["agent"], form.get("path", ""), form.get("version", "")
+    try:
+        when = await _shown_state(memory, path, form)
+        await memory.versions.restore(path, id_, when=when or ABSENT)
+    except (ConflictError, FileAlreadyExistsError):
+        return await _stale(site, request, memory, form, "restored")
+    return RedirectResponse(url("agents", agent, "file", path), 303)
+
+
+async def redact(site: Site, request: Request, memory: AsyncAgentMemory, form: Mapping[str, str]) -> Response:
+    """Erase the content of an earlier version, if the current file is the one that was shown."""
+    agent, path, id_ = request.path_params["agent"], form.get("path", ""), form.get("version", "")
+    try:
+        await _shown_state(memory, path, form)
+    except ConflictError:
+        return await _stale(site, request, memory, form, "redacted")
+    try:
+        result = await memory.versions.redact(path, id_, reason=form.get("reason", "").strip())
+    except (ConflictError, InvalidContentError) as error:
+        return problem(site, request, 422, "Not redacted", str(error))
+    return site.page(request, "redacted.html", agent=agent, path=path, id=id_, result=result, now=NOW)
+
+
+async def _shown_state(memory: AsyncAgentMemory, path: str, form: Mapping[str, str]) -> ETag | None:
+    """The etag of the current file; None if it is deleted.
+
+    Raises:
+        ConflictError: it is not the etag that the form has, or the form has none.
+    """
+    try:
+        etag = (await memory.stat(path)).etag
+    except AgentMemoryFileNotFoundError:
+        etag = None
+    if "etag" not in form or form["etag"] != (etag.token if etag else ""):
+        raise ConflictError("the file changed since it was shown; nothing was changed", path=path)
+    return etag
+
+
+async def _stale(
+    site: Site, request: Request, memory: AsyncAgentMemory, form: Mapping[str, str], what: str
+) -> Response:
+    """The page that shows what another change made of a file, beside what was shown."""
+    agent, path = request.path_params["agent"], form.get("path", "")
+    listed = await memory.versions.list(path, limit=2)
+    facts: Facts = {"found": None, "problem": "The state that you saw is not kept."}
+    seen = form.get("seen", "")
+    if seen and listed and listed[0].ended_by is None and seen != listed[0].id:
+        with suppress(AgentMemoryFileNotFoundError):
+            facts |= {"problem": ""} | await compared(site, memory, path, seen, NOW)
+    return site.page(
+        request, "stale.html", 409, agent=agent, path=path, what=what, versions=listed, version=form.get("version", ""),
+        now=NOW, old=seen, new=NOW, by_id={}, **facts,
+    )  # fmt: skip
+
+
+async def preview(site: Site, request: Request) -> Response:
+    """Show what an undo would do; it is made only of these steps, for these states of the files."""
+    given = {name: request.query_params.get(name, "")[:500] for name in ("actor", "call", "since")}
+    return await _preview(site, request, given, 200)
+
+
+async def undo(site: Site, request: Request, memory: AsyncAgentMemory, form: Mapping[str, str]) -> Response:
+    """Make the steps that were shown, if they are for the states of the files now."""
+    selection, _ = _selected(form)
+    audit = await _log(site)
+    shown = await memory.versions.undo(**selection, audit=audit, dry_run=True)
+    if form.get("steps") != digest_of(shown.done):
+        return await _preview(site, request, form, 409)
+    try:
+        result = await memory.versions.undo(**selection, audit=audit, shown=shown.done)
+    except ConflictError:
+        return await _preview(site, request, form, 409)
+    return site.page(request, "undone.html", agent=request.path_params["agent"], result=result, selection=selection)
+
+
+async def _preview(site: Site, request: Request, given: Mapping[str, str], status: int) -> Response:
+    agent = request.path_params["agent"]
+    memory = site.memory(agent)
+    wanted = {name: given.get(name, "") for name in ("actor", "call", "since")}
+    facts: Facts = {"result": None, "rows": (), "steps": "", "problem": "", "stale": status != 200}
+    if any(wanted.values()):
+        selection, facts["problem"] = _selected(wanted)
+        if not facts["problem"]:
+            result = await memory.versions.undo(**selection, audit=await _log(site), dry_run=True)
+            facts |= await _steps(memory, result)
+    return site.page(request, "undo.html", status, agent=agent, wanted=wanted, now=NOW, **facts)
+
+
+async def _steps(memory: AsyncAgentMemory, result: UndoResult) -> Facts:
+    """The steps of an undo, each with the last change of its file: that is what the undo would take back."""
+    rows = []
+    for each in result.done[:MOST_STEPS]:
+        found = await memory.versions.list(each.path, limit=1)
+        rows.append((each, (found[0].ended_by or found[0].made_by) if found else None))
+    return {"result": result, "rows": rows, "steps": digest_of(result.done)}
+
+
+def digest_of(steps: Sequence[Undone]) -> str:
+    """A digest of steps and of the states of the files that they are for."""
+    facts = [(each.path, each.action, each.version, each.cut_bytes, each.etag and each.etag.token) for each in steps]
+    return hashlib.sha256(repr(facts).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _selected(given: Mapping[str, str]) -> tuple[dict[str, Any], str]:
+    """The selection of an undo; or why it is none."""
+    since = None
+    if text := given.get("since", ""):
+        try:
+            moment = datetime.fromisoformat(text)
+        except ValueError:
+            return {}, "The time is not one like 2026-03-01T09:12."
+        since = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    return {"actor": given.get("actor") or None, "tool_call_id": given.get("call") or None, "since": since}, ""
+
+
+async def _log(site: Site) -> Any:
+    """The audit log, which proves whose appends are whose; None if there is none."""
+    log = site.log
+    return log if log is not None and await in_thread(lambda: bool(log.parts())) else None
+
+
+CHANGES: Final[Mapping[str, Change]] = {"restore": restore, "undo": undo, "redact": redact}
+"""The changes by the name in the address."""
