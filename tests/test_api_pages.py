@@ -30,7 +30,7 @@ def _modules_of(package: str) -> list[str]:
 PUBLIC = [
     "agent_memory",
     *(f"agent_memory.{name}" for name in ("key", "backend", "errors", "hookspecs", "memory", "service", "registry")),
-    *(f"agent_memory.{name}" for name in ("audit", "tools", "conversation", "filesystem", "mcp_server")),
+    *(f"agent_memory.{name}" for name in ("audit", "tools", "conversation", "filesystem", "mcp_server", "web")),
     "agent_memory.backend.helpers",
     "agent_memory.object_store",
     *(f"agent_memory.object_store.{name}" for name in ("engine", "options", "responses")),

@@ -45,6 +45,13 @@ def test_the_wheel_contains_every_template_of_a_distribution(wheel: Path) -> Non
     assert {file.relative_to(root).as_posix() for file in templates} <= set(names_in(wheel))
 
 
+def test_the_wheel_contains_every_file_of_the_pages(wheel: Path) -> None:
+    root = Path(__file__).parents[1]
+    files = [file for name in ("templates", "static") for file in (root / "agent_memory/web" / name).iterdir()]
+    assert len(files) > 20
+    assert {file.relative_to(root).as_posix() for file in files} <= set(names_in(wheel))
+
+
 def test_the_core_depends_only_on_fsspec_and_pluggy(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         metadata = next(name for name in names_in(wheel) if name.endswith(".dist-info/METADATA"))

@@ -48,7 +48,7 @@ READING: Final = frozenset(
     {
         "agents", "audit", "audit blame", "audit show", "audit verify", "connect", "conversation",
         "conversation search", "conversation show", "diff", "du", "limits", "ls", "plugins", "read", "s3-policy",
-        "search", "tree", "versions",
+        "search", "tree", "versions", "web",
     }
 )  # fmt: skip
 """The commands that change nothing as they stand. Of a mistyped one no changing command is suggested."""

@@ -19,7 +19,7 @@ _MOST_CUT: Final = 3
 """The bytes of a character in UTF-8 that the end of a range can cut off."""
 
 
-class Line(NamedTuple):
+class ShownLine(NamedTuple):
     """A line: its number, its first bytes, and how many bytes follow them."""
 
     number: int
@@ -46,7 +46,7 @@ class LinesPage(NamedTuple):
         head: the first bytes.
     """
 
-    lines: tuple[Line, ...]
+    lines: tuple[ShownLine, ...]
     start: int
     end: int
     next_line: int
@@ -59,7 +59,7 @@ class LinesPage(NamedTuple):
 async def lines_page(reader: Reader, at: int, number: int, longest: int = LONGEST) -> LinesPage:
     """Read the lines from a position on, where the line with a number begins."""
     data = await reader.read(at, at + BLOCK)
-    lines: list[Line] = []
+    lines: list[ShownLine] = []
     begin = 0
     while begin < len(data) and len(lines) < MOST_LINES:
         stop = data.find(b"\n", begin)
@@ -69,7 +69,7 @@ async def lines_page(reader: Reader, at: int, number: int, longest: int = LONGES
                 break  # the next page begins with this line
             stop, after = await _line_end(reader, at, len(data))
         shown = data[begin : min(stop, begin + longest)]
-        lines.append(Line(number + len(lines), shown, stop - begin - len(shown)))
+        lines.append(ShownLine(number + len(lines), shown, stop - begin - len(shown)))
         begin = after
     return LinesPage(
         tuple(lines), at, at + begin, number + len(lines), reader.size, reader.etag, _is_text(data, at), data[:512]

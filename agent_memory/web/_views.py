@@ -14,7 +14,7 @@ from agent_memory.reading.lines import MARK
 from agent_memory.reading.reader import Reader
 from agent_memory.runtime.threads import in_thread
 from agent_memory.tools.memory_tool import ROOT, AsyncMemoryTool
-from agent_memory.web._lines import Line, LinesPage, lines_page, position_of
+from agent_memory.web._lines import LinesPage, ShownLine, lines_page, position_of
 from agent_memory.web._markdown import rendered
 from agent_memory.web._site import Site
 
@@ -28,7 +28,7 @@ _HEX_ROW: Final = 16
 class MessageLine(NamedTuple):
     """A line of a history, and its message; None if the line is not one."""
 
-    line: Line
+    line: ShownLine
     message: Message | None
 
     @property

@@ -28,6 +28,7 @@ MODULES: Final = {
     "cli": "agent_memory.cli",
     "anthropic": f"{_ADAPTER}.anthropic",
     "mcp": "mcp agent_memory.mcp_server",
+    "web": "starlette jinja2 agent_memory.web",
     "search": "re2 agent_memory.tools",
     "otel": "opentelemetry.trace agent_memory.plugins.opentelemetry",
     "testing": "agent_memory.testing agent_memory.testing.pytest_plugin",

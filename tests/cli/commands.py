@@ -66,6 +66,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "tree": (),
     "undo": ("--since", "2020-01-01", "--yes"),
     "versions": ("plan.md",),
+    "web": ("--log", "none.jsonl"),
     "write": ("plan.md", "new"),
 }
 MOMENT = re.compile(

@@ -58,7 +58,9 @@ def test_show_prints_all_operations_or_the_last_n(run: Run) -> None:
 
 
 @pytest.mark.usefixtures("seeded")
-@pytest.mark.parametrize("command", sorted(ARGUMENTS.keys() - {"audit restart", "demo", "mcp", "prove", "transfer"}))
+@pytest.mark.parametrize(
+    "command", sorted(ARGUMENTS.keys() - {"audit restart", "demo", "mcp", "prove", "transfer", "web"})
+)
 def test_every_change_is_recorded_but_no_read(run: Run, command: str) -> None:
     before = len(records(run, "--url", "seed"))
     arguments = ARGUMENTS[command]

@@ -18,7 +18,7 @@ Run = Callable[..., Result]
 STORE = ("--url", "store")
 OF_ALL_AGENTS = {
     "agents", "audit close", "audit merge", "audit prune", "audit restart", "audit verify", "demo", "doctor", "limits",
-    "mcp", "new", "plugins", "prove",
+    "mcp", "new", "plugins", "prove", "web",
 }  # fmt: skip
 
 
@@ -37,7 +37,7 @@ def test_options_mean_the_same_before_and_after_a_command(run: Run, tmp_path: Pa
     if words[1:] or sizes.is_long:
         assert done(run, tmp_path, *words, *options, *arguments) == before
         assert done(run, tmp_path, words[0], *options, *words[1:], *arguments) == before
-    assert before[0] == {"audit restart": 5, "demo": 6, "mcp": 2, "prove": 6, "undo": 1}.get(command, 0), (
+    assert before[0] == {"audit restart": 5, "demo": 6, "mcp": 2, "prove": 6, "undo": 1, "web": 1}.get(command, 0), (
         before
     )  # undo leaves what it cannot undo
     if command not in OF_ALL_AGENTS:
