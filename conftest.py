@@ -65,6 +65,7 @@ _SLOW = (
     "tests/tools/test_bounds.py",
     "tests/tools/test_hostile_arguments.py",
     "tests/tools/test_kept_names.py",
+    "tests/web/",
 )
 """The files and folders that --fast leaves out, besides the tests that need a server."""
 _ECOSYSTEM = (
@@ -88,6 +89,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--s3-faults-page", metavar="FILE", help="write what the run of tests/object_store found to a page"
     )
     parser.addoption("--cli-page", metavar="FILE", help="write what the command line said to wrong input to a page")
+    parser.addoption("--web-pictures", metavar="DIR", type=Path, help="write the pictures of docs/web.md, in a browser")
     parser.addoption("--faults-page", metavar="FILE", help="write what the run of tests/faults found to a page")
 
 

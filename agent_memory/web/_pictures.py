@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from itertools import pairwise
@@ -11,9 +12,9 @@ from markupsafe import Markup
 
 from agent_memory.web._text import counted, size
 
-_WIDTH: Final = 600
-_HEIGHT: Final = 90
-_SMALL: Final = (120, 22)
+_WIDTH: Final = 640
+_HEIGHT: Final = 72
+_SMALL: Final = (136, 24)
 
 
 def days(counts: Mapping[date, int], number: int, *, small: bool = False) -> Markup:
@@ -25,16 +26,21 @@ def days(counts: Mapping[date, int], number: int, *, small: bool = False) -> Mar
     bars = Markup("").join(
         _bar(number * step, height, step, counts.get(day, 0), most, day) for number, day in enumerate(wanted)
     )
-    return _picture(width, height, _words(counts, wanted), bars)
+    drawn = _picture(width, height, _words(counts, wanted), bars)
+    return drawn if small else drawn + _ends(f"{wanted[0]:%-d %B}", "today")
 
 
 def _bar(x: float, height: float, step: float, count: int, most: int, day: date) -> Markup:
-    tall = max(2.0, height * count / most) if count else 1.0
-    return Markup(
-        '<rect class="{}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"><title>{}</title></rect>'
-    ).format(
-        "bar-of-day" if count else "no-day", x, height - tall, step * 0.75, tall, f"{day}: {counted(count, 'change')}"
+    tall = max(2.0, (height - 2) * count / most) if count else 1.0
+    place = Markup('x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"').format(x, height - tall, step * 0.75, tall)
+    return Markup('<rect class="{}" {}><title>{}</title></rect>').format(
+        "bar-of-day" if count else "no-day", place, f"{day}: {counted(count, 'change')}"
     )
+
+
+def _ends(first: str, last: str) -> Markup:
+    """The texts below both ends of a picture."""
+    return Markup('<div class="ends"><span>{}</span><span>{}</span></div>').format(first, last)
 
 
 def _words(counts: Mapping[date, int], wanted: Sequence[date]) -> str:
@@ -48,17 +54,22 @@ def _words(counts: Mapping[date, int], wanted: Sequence[date]) -> str:
 
 
 def sizes(points: Sequence[tuple[float, int]]) -> Markup:
-    """The size of a file over time as a line: POSIX seconds and bytes, the oldest first."""
+    """The size of a file over time as a line until now: POSIX seconds and bytes, the oldest first."""
     if len(points) < 2:
         return Markup("")
-    (first, _), (last, now) = points[0], points[-1]
-    most, span = max(1, *(bytes_ for _, bytes_ in points)), max(last - first, 1e-9)
-    places = [(_WIDTH * (time - first) / span, _HEIGHT - 4 - (_HEIGHT - 8) * bytes_ / most) for time, bytes_ in points]
-    corners = [f"{places[0][0]:.1f},{places[0][1]:.1f}"]
-    for (_, before), (x, y) in pairwise(places):
-        corners += [f"{x:.1f},{before:.1f}", f"{x:.1f},{y:.1f}"]
-    words = f"The size of the file: {size(points[0][1])} at first, {size(most)} at most, {size(now)} at last."
-    return _picture(_WIDTH, _HEIGHT, words, Markup('<polyline class="curve" points="{}"/>').format(" ".join(corners)))
+    first, now = points[0][0], max(time.time(), points[-1][0])
+    most, span = max(1, *(bytes_ for _, bytes_ in points)), max(now - first, 1e-9)
+    places = [(_WIDTH * (at - first) / span, _HEIGHT - (_HEIGHT - 4) * bytes_ / most) for at, bytes_ in points]
+    corners = [places[0]]
+    for (_, before), (x, y) in pairwise([*places, (_WIDTH, places[-1][1])]):
+        corners += [(x, before), (x, y)]
+    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in corners)
+    drawn = Markup('<polygon class="below" points="0,{1} {0} {2},{1}"/><polyline class="curve" points="{0}"/>').format(
+        line, _HEIGHT, _WIDTH
+    )
+    day = f"{datetime.fromtimestamp(first, UTC):%-d %B %Y}"
+    words = f"The size of the file: {size(points[0][1])} at first, {size(most)} at most, {size(points[-1][1])} now."
+    return _picture(_WIDTH, _HEIGHT, words, drawn) + _ends(day, f"now {size(points[-1][1])}")
 
 
 def _picture(width: float, height: float, words: str, content: Markup) -> Markup:
