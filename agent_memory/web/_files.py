@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
+from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
-from agent_memory.backend import ETag
+from agent_memory.backend import Entry, ETag
 from agent_memory.errors import AgentMemoryFileNotFoundError, ConflictError
 from agent_memory.memory import AsyncAgentMemory
 from agent_memory.reading.reader import Reader
 from agent_memory.web._left_out import begin_count
 from agent_memory.web._site import Site, number_in, query
-from agent_memory.web._text import url
+from agent_memory.web._text import quoted, shown, size, url, when
 from agent_memory.web._views import VIEWS, views_of
 
 PAGE: Final = 1000
 """The entries of a page."""
 _CHUNK: Final = 1024 * 1024
 _DOWNLOAD_POLICY: Final = "sandbox; default-src 'none'; frame-ancestors 'none'"
+
+
+class TreeRow(NamedTuple):
+    """A name in a directory: its page, and the facts as they are shown."""
+
+    href: str
+    name: Markup
+    size: str
+    modified: Markup
 
 
 async def tree(site: Site, request: Request) -> Response:
@@ -33,11 +43,24 @@ async def tree(site: Site, request: Request) -> Response:
     if path and not entries and not after:
         await memory.stat(path)  # raises, if there is no such file
         return RedirectResponse(url("agents", agent, "file", path), 303)
-    found = entries[:PAGE]
+    left = max(0, len(entries) - PAGE)
+    path = "/".join(filter(None, path.split("/")))
     return site.page(
-        request, "tree.html", agent=agent, path=path, entries=found, left=len(entries) - len(found), after=after,
-        left_out=sum(counts), files=sum(not entry.is_directory for entry in found),
+        request, "tree.html", agent=agent, path=path, after=after, left=left, left_out=sum(counts),
+        entries=[*_rows(agent, path, entries[:PAGE])], last=entries[PAGE - 1].path if left else "",
     )  # fmt: skip
+
+
+def _rows(agent: str, path: str, entries: Sequence[Entry]) -> Iterator[TreeRow]:
+    """The rows of a directory; the address above the names is the same for all."""
+    above = f"{path}/" if path else ""
+    files, trees = url("agents", agent, "file", above), url("agents", agent, "tree", above)
+    for entry in entries:
+        name = entry.path.rpartition("/")[2]
+        if entry.is_directory:
+            yield TreeRow(trees + quoted(name), shown(f"{name}/"), "", Markup(""))
+        else:
+            yield TreeRow(files + quoted(name), shown(name), size(entry.size), when(entry.modified))
 
 
 async def file(site: Site, request: Request) -> Response:

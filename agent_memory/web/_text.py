@@ -16,11 +16,15 @@ _STEPS: Final = ((60, "second"), (60, "minute"), (24, "hour"), (30, "day"), (12,
 _UNITS: Final = ("bytes", "kB", "MB", "GB", "TB")
 _THOUSAND: Final = 1000
 _TEN: Final = 10
+_PLAIN: Final = re.compile(r"[\w./-]*", re.ASCII)
 
 
 def shown(text: object) -> Markup:
     """Text for the content of an element; characters that are invisible or change the direction are marked escapes."""
-    return Markup(UNPRINTABLE.sub(_marked, str(escape(str(text)))))  # noqa: S704 - escaped before
+    text = str(text)
+    if text.isprintable() and text.isascii():  # fast, as most names are
+        return escape(text)
+    return Markup(UNPRINTABLE.sub(_marked, str(escape(text))))  # noqa: S704 - escaped before
 
 
 def _marked(found: re.Match[str]) -> str:
@@ -46,8 +50,10 @@ def when(seconds: float | None) -> Markup:
     if seconds is None:
         return Markup("")
     moment = datetime.fromtimestamp(seconds, UTC)
-    return Markup('<time datetime="{}"><span>{}</span> <small>{}</small></time>').format(
-        moment.isoformat(), distance(time.time() - seconds), f"{moment:%Y-%m-%d %H:%M:%S}"
+    day, _, clock = moment.isoformat(timespec="seconds").partition("T")
+    words, exact = distance(time.time() - seconds), f"{day} {clock[:8]}"
+    return Markup(  # noqa: S704 - only digits and words
+        f'<time datetime="{day}T{clock}"><span>{words}</span> <small>{exact}</small></time>'
     )
 
 
@@ -81,9 +87,16 @@ def counted(number: int, one: str, many: str = "") -> str:
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
+def quoted(path: str) -> str:
+    """A path for an address; slashes stay."""
+    return path if _PLAIN.fullmatch(path) else quote(path, errors="surrogatepass")
+
+
 def url(*parts: str, **query: object) -> str:
     """The path of a page: its parts, and a query of the values that are not None or empty."""
-    path = "/" + "/".join(quote(part, safe="/", errors="surrogatepass") for part in parts)
+    path = "/".join(("", *map(quoted, parts)))
+    if not query:
+        return path
     pairs = [
         f"{name.rstrip('_')}={quote(str(value), safe='')}" for name, value in query.items() if value not in (None, "")
     ]

@@ -145,7 +145,7 @@ def version_of(watched: Watched) -> str:
 def test_the_pictures_of_the_docs(watched: Watched, pictures: Path | None) -> None:
     watched.page.set_viewport_size({"width": 1280, "height": 720})
     watched.page.emulate_media(color_scheme="light")
-    for name in ("home", "compare", "timeline"):
+    for name in ("home", "compare"):
         page = watched.open(PAGES[name])
         assert page.locator("main").is_visible()
         if pictures:

@@ -71,7 +71,7 @@ def test_the_first_page_lists_agents_with_their_files_and_bytes(service: AgentMe
     service.write_memory_file("ann", "b/c.md", "1")
     service.write_memory_file("ben", "a.md", "1")
     rows = browse().text("/").split("<tr>")[-2:]
-    facts = [re.findall(r'<td class="number">(.*?)</td>', row) for row in rows]
+    facts = [re.findall(r'<td class="number"[^>]*>(.*?)</td>', row) for row in rows]
     assert facts == [["2", "6 bytes", "0"], ["1", "1 byte", "0"]]
 
 
