@@ -133,14 +133,25 @@ def _require_without_folder(directory: str | None, of_folder: bool, is_dry: bool
 @click.command(cls=Command)
 @click.argument("directory")
 @overwrite_option
+@click.option("--html", is_flag=True, help="Write the pages of the command web instead, of all agents or of --agent.")
+@click.option("--versions", is_flag=True, help="With --html: earlier versions too.")
 @pass_settings
-def export(settings: Settings, directory: str, overwrite: bool) -> None:
+def export(settings: Settings, directory: str, overwrite: bool, html: bool, versions: bool) -> None:
     """Copy the memory into a folder of this host.
 
     DIRECTORY is created if it is missing. Files that exist with the same content are not written again. Nothing is
-    written outside DIRECTORY or through a symbolic link.
+    written outside DIRECTORY or through a symbolic link. With --html, DIRECTORY must be empty.
     """
+    if versions and not html:
+        raise click.UsageError("--versions goes with --html")
+    if overwrite and html:
+        raise click.UsageError("--html writes into an empty directory only, so --overwrite does not go with it")
     _refuse_own_store(settings.url, directory)
+    if html:
+        from agent_memory.cli.web import export_html  # its packages are those of the extra web
+
+        export_html(settings, Path(directory), versions)
+        return
     with _existing_agent(settings) as memory, _folder(directory, make=True) as folder:
         paths, doubled = _apart(folder, [entry.path for entry in memory.list()])
         write = partial(folder.put, overwrite=overwrite)

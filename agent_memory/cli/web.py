@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
 
 import click
 
+from agent_memory.audit import LogLocation
 from agent_memory.cli.log_options import location_of, log_option
-from agent_memory.cli.output import Exit, printable, show_json
+from agent_memory.cli.output import Exit, counted, note, printable, show_json
 from agent_memory.cli.presence import require_store
 from agent_memory.cli.settings import Access, Command, Settings, login_name, open_store, pass_settings
+from agent_memory.key.quoting import field
 from agent_memory.service import AsyncAgentMemoryService
 
 
@@ -26,21 +30,9 @@ def web(settings: Settings, port: int, person: str | None, allow_write: bool, ta
     Serves this host only, until a signal ends it. The link that is printed on stderr opens the pages in one browser,
     once, within 60 seconds.
     """
-    from agent_memory.web import LeftOutNames, serve_web
+    from agent_memory.web import serve_web
 
-    access = Access.MAKE if allow_write else Access.READ
-    options = settings.storage_options()
-    location = location_of(settings, target)
-    with (
-        closing(location.store),
-        settings.recorded(settings.url, options, access) as plugins,
-        open_store(settings.url, options, settings) as store,
-    ):
-        require_store(store.backend, settings.url, settings.chosen_agent)
-        if target is not None and not location.parts():
-            raise click.ClickException("there is no audit log")
-        actor = person or settings.actor or login_name()
-        service = AsyncAgentMemoryService(store.backend, plugins=[*plugins, LeftOutNames()], actor=actor)
+    with _opened(settings, target, person, Access.MAKE if allow_write else Access.READ) as (service, location):
 
         def announce(link: str) -> None:
             if settings.json:
@@ -59,3 +51,42 @@ def web(settings: Settings, port: int, person: str | None, allow_write: bool, ta
             asyncio.run(until_ended())
         except KeyboardInterrupt:
             raise click.exceptions.Exit(Exit.INTERRUPTED) from None
+
+
+@contextmanager
+def _opened(
+    settings: Settings, target: str | None, person: str | None, access: Access
+) -> Iterator[tuple[AsyncAgentMemoryService, LogLocation]]:
+    """The service of an existing store, and its log."""
+    from agent_memory.web import LeftOutNames
+
+    options = settings.storage_options()
+    location = location_of(settings, target)
+    with (
+        closing(location.store),
+        settings.recorded(settings.url, options, access) as plugins,
+        open_store(settings.url, options, settings) as store,
+    ):
+        require_store(store.backend, settings.url, settings.chosen_agent)
+        if target is not None and not location.parts():
+            raise click.ClickException("there is no audit log")
+        actor = person or settings.actor or login_name()
+        yield AsyncAgentMemoryService(store.backend, plugins=[*plugins, LeftOutNames()], actor=actor), location
+
+
+def export_html(settings: Settings, directory: Path, versions: bool) -> None:
+    """Write the pages into a directory; exits with 1 if a page could not be made."""
+    from agent_memory.web import ExportedPages, export_pages
+
+    async def export() -> ExportedPages:
+        async with service:
+            return await export_pages(service, directory, agent=settings.chosen_agent, log=location, versions=versions)
+
+    with _opened(settings, None, None, Access.READ) as (service, location):
+        result = asyncio.run(export())
+    for address, reason in result.failed:
+        note(f"left out {field(address)}: {reason}")
+    text = f"exported {counted(result.pages, 'page')}: open {directory / 'index.html'}"
+    settings.show({"pages": result.pages, "failed": [list(each) for each in result.failed]}, text)
+    if result.failed:
+        raise click.exceptions.Exit(Exit.FAILED)

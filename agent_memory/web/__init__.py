@@ -10,7 +10,8 @@ try:
     from agent_memory.web._left_out import LeftOutNames
     from agent_memory.web._pages import web_app
     from agent_memory.web._serving import serve_web
+    from agent_memory.web._static_export import ExportedPages, export_pages
 except ImportError as error:
     raise BackendNotAvailableError(f"a package of the web pages is missing: {install_hint('web')}") from error
 
-__all__ = ["LeftOutNames", "WebAccess", "serve_web", "web_app"]
+__all__ = ["ExportedPages", "LeftOutNames", "WebAccess", "export_pages", "serve_web", "web_app"]

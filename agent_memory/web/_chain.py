@@ -84,7 +84,9 @@ class Background(Generic[T]):
         except (AgentMemoryError, ValueError) as error:
             self.result, self.problem = None, str(error)
         except _EndedError:
-            pass
+            self.result = None
+        except Exception as error:  # noqa: BLE001 - the page says that it failed, instead of waiting for ever
+            self.result, self.problem = None, f"It failed: {type(error).__name__}."
 
 
 class Chain:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -23,10 +22,10 @@ from agent_memory.web._files import download, file, tree
 from agent_memory.web._home import home
 from agent_memory.web._log import chain_state, files_state, timeline_page
 from agent_memory.web._search import found, search
-from agent_memory.web._site import Handler, Site, answering, problem, refused
+from agent_memory.web._site import STATIC, Handler, Site, answering, problem, refused
 from agent_memory.web._versions import diff, version, versions
 
-_READING: dict[str, Handler] = {
+READING: dict[str, Handler] = {
     "/": home,
     "/search": search,
     "/timeline": timeline_page,
@@ -40,6 +39,7 @@ _READING: dict[str, Handler] = {
     "/agents/{agent}/version/{path:path}": version,
     "/agents/{agent}/diff/{path:path}": diff,
 }
+"""The pages that change nothing, by their addresses."""
 
 
 def _changes(site: Site) -> list[Route]:
@@ -96,9 +96,9 @@ def web_app(
     app = Starlette(
         lifespan=lifespan,
         routes=[
-            *(Route(path, answering(site, handler)) for path, handler in _READING.items()),
+            *(Route(path, answering(site, handler)) for path, handler in READING.items()),
             *(_changes(site) if allow_write else ()),
-            Mount("/static", StaticFiles(directory=Path(__file__).parent / "static")),
+            Mount("/static", StaticFiles(directory=STATIC)),
         ],
         exception_handlers={HTTPException: failed, Exception: crashed},
     )

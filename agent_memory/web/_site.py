@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -29,6 +30,8 @@ from agent_memory.web._access import CSRF
 from agent_memory.web._chain import Chain
 from agent_memory.web._left_out import begin_count
 
+STATIC: Final = Path(__file__).parent / "static"
+"""The files that pages load: style, scripts and an icon."""
 SECONDS: Final = 20.0
 """The seconds in which a page must be made."""
 _STATUS: Final[tuple[tuple[type[Exception], int, str], ...]] = (
@@ -54,6 +57,8 @@ class Site:
         large: admits few requests at once that hold a whole file in memory.
         searching: admits few searches at once.
         chain: the verifications of the log; None if there is no log.
+        style: the style of pages that are exported as files; "" for pages of a server.
+        policy: the content security policy of pages that are exported.
     """
 
     service: AsyncAgentMemoryService
@@ -63,6 +68,8 @@ class Site:
     large: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(2))
     searching: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(2))
     chain: Chain | None = None
+    style: str = ""
+    policy: str = ""
 
     def memory(self, agent: str) -> AsyncAgentMemory:
         """The memory of an agent.

@@ -90,6 +90,8 @@ async def diff(site: Site, request: Request) -> Response:
     facts: dict[str, Any] = {"problem": "", "found": None}
     if not old:
         facts["problem"] = "No earlier version of this file is kept, so there is nothing to compare."
+    elif NOW in (old, new) and listed and listed[0].ended_by:
+        facts["problem"] = "The file is deleted now, so there is nothing to compare with."
     else:
         facts |= await compared(site, memory, path, old, new)
     by_id = {(NOW if each.ended_by is None else each.id): each for each in listed}

@@ -9,6 +9,7 @@ import json
 import os
 import re
 import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -17,7 +18,7 @@ import pytest
 
 from tests.support import sizes
 from tests.support.servers import Root
-from tests.support.web_pages import pages
+from tests.support.web_pages import SCRIPT, pages
 from tests.web.seeding import seed
 
 pytest.importorskip("playwright.sync_api", reason="needs the extra `docs`")
@@ -236,3 +237,23 @@ def test_another_site_neither_frames_the_pages_nor_sends_forms(watched: Watched,
     assert "Not open" in with_token.content()
     assert faults_of(with_token) == []
     with_token.context.close()
+
+
+def test_exported_pages_are_accessible_and_ask_for_nothing(browser: Browser, tmp_path: Path) -> None:
+    root = Root(str(tmp_path / "root"), {})
+    seed(root)
+    command = [SCRIPT, "--url", root.url, "export", "--html", "--versions", str(tmp_path / "pages")]
+    subprocess.run(command, check=True, capture_output=True)
+    page = browser.new_page()
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.on("console", lambda message: asked.append(message.text))
+    page.goto(f"file://{tmp_path}/pages/index.html")
+    for name in ("travel-planner", "plan.md", "Compare"):
+        assert faults_of(page) == []
+        page.get_by_role("link", name=name).click()
+    assert page.locator("ins").first.inner_text() == "21C, at the window"
+    assert page.evaluate("getComputedStyle(document.querySelector('ins')).textDecorationLine") == "none"
+    assert faults_of(page) == []
+    assert [each for each in asked if not each.startswith("file://")] == []
+    page.close()
