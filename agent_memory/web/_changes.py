@@ -7,9 +7,11 @@ changed, and the page shows what another person or agent changed meanwhile.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
@@ -20,6 +22,7 @@ from agent_memory import Undone, UndoResult
 from agent_memory.backend import ABSENT, ETag
 from agent_memory.errors import AgentMemoryFileNotFoundError, ConflictError, FileAlreadyExistsError, InvalidContentError
 from agent_memory.memory import AsyncAgentMemory
+from agent_memory.reading.reader import Reader
 from agent_memory.runtime.threads import in_thread
 from agent_memory.web._access import is_csrf
 from agent_memory.web._site import Facts, Handler, Site, problem
@@ -28,6 +31,8 @@ from agent_memory.web._versions import NOW, compared
 
 _MOST_BYTES: Final = 64 * 1024
 _MOST_FIELDS: Final = 20
+_MOST_APPENDED: Final = 20_000
+_NUMBER: Final = re.compile(r"[0-9]{1,15}")
 _FORM: Final = "application/x-www-form-urlencoded"
 MOST_STEPS: Final = 500
 """The steps of an undo that a page shows."""
@@ -105,8 +110,10 @@ async def _stale(
     """The page that shows what another change made of a file, beside what was shown."""
     agent, path = request.path_params["agent"], form.get("path", "")
     listed = await memory.versions.list(path, limit=2)
-    facts: Facts = {"found": None, "problem": "The state that you saw is not kept."}
-    seen = form.get("seen", "")
+    facts: Facts = {"found": None, "problem": "The state that you saw is not kept.", "appended": ""}
+    seen, size = form.get("seen", ""), form.get("size", "")
+    if seen and listed and listed[0].ended_by is None and seen == listed[0].id and _NUMBER.fullmatch(size):
+        facts |= {"appended": await memory.scan(path, partial(_appended, int(size)))}
     if seen and listed and listed[0].ended_by is None and seen != listed[0].id:
         with suppress(AgentMemoryFileNotFoundError):
             facts |= {"problem": ""} | await compared(site, memory, path, seen, NOW)
@@ -116,31 +123,38 @@ async def _stale(
     )  # fmt: skip
 
 
+async def _appended(size: int, reader: Reader) -> str:
+    """The text after the first bytes of a file; an append makes no version."""
+    return (await reader.read(size, size + _MOST_APPENDED)).decode(errors="replace")
+
+
 async def preview(site: Site, request: Request) -> Response:
     """Show what an undo would do; it is made only of these steps, for these states of the files."""
     given = {name: request.query_params.get(name, "")[:500] for name in ("actor", "call", "since")}
-    return await _preview(site, request, given, 200)
+    return await _preview(site, request, given)
 
 
 async def undo(site: Site, request: Request, memory: AsyncAgentMemory, form: Mapping[str, str]) -> Response:
     """Make the steps that were shown, if they are for the states of the files now."""
-    selection, _ = _selected(form)
+    selection, problem_ = _selected(form)
+    if problem_ or not any(selection.values()):
+        return await _preview(site, request, form, status=422)
     audit = await _log(site)
     shown = await memory.versions.undo(**selection, audit=audit, dry_run=True)
     if form.get("steps") != digest_of(shown.done):
-        return await _preview(site, request, form, 409)
+        return await _preview(site, request, form, status=409)
     try:
         result = await memory.versions.undo(**selection, audit=audit, shown=shown.done)
     except ConflictError:
-        return await _preview(site, request, form, 409)
+        return await _preview(site, request, form, status=409)
     return site.page(request, "undone.html", agent=request.path_params["agent"], result=result, selection=selection)
 
 
-async def _preview(site: Site, request: Request, given: Mapping[str, str], status: int) -> Response:
+async def _preview(site: Site, request: Request, given: Mapping[str, str], *, status: int = 200) -> Response:
     agent = request.path_params["agent"]
     memory = site.memory(agent)
     wanted = {name: given.get(name, "") for name in ("actor", "call", "since")}
-    facts: Facts = {"result": None, "rows": (), "steps": "", "problem": "", "stale": status != 200}
+    facts: Facts = {"result": None, "rows": (), "steps": "", "problem": "", "stale": status == 409}
     if any(wanted.values()):
         selection, facts["problem"] = _selected(wanted)
         if not facts["problem"]:

@@ -16,15 +16,19 @@ _STEPS: Final = ((60, "second"), (60, "minute"), (24, "hour"), (30, "day"), (12,
 _UNITS: Final = ("bytes", "kB", "MB", "GB", "TB")
 _THOUSAND: Final = 1000
 _TEN: Final = 10
+_RIGHT_TO_LEFT: Final = re.compile(
+    r"[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\U00010800-\U00010fff\U0001e800-\U0001efff]"
+)
 _PLAIN: Final = re.compile(r"[\w./-]*", re.ASCII)
 
 
 def shown(text: object) -> Markup:
-    """Text for the content of an element; characters that are invisible or change the direction are marked escapes."""
+    """Text for the content of an element: invisible characters are marked, and text from right to left stays apart."""
     text = str(text)
     if text.isprintable() and text.isascii():  # fast, as most names are
         return escape(text)
-    return Markup(UNPRINTABLE.sub(_marked, str(escape(text))))  # noqa: S704 - escaped before
+    safe = UNPRINTABLE.sub(_marked, str(escape(text)))
+    return Markup(f"<bdi>{safe}</bdi>" if _RIGHT_TO_LEFT.search(text) else safe)  # noqa: S704 - escaped before
 
 
 def _marked(found: re.Match[str]) -> str:

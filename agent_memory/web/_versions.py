@@ -43,13 +43,15 @@ async def versions(site: Site, request: Request) -> Response:
 
 
 async def _state(memory: AsyncAgentMemory, path: str) -> dict[str, Any]:
-    """The etag of the current file, on which a change depends, and the id of its version; "" if there is none."""
+    """The current file, as a change depends on it: its etag, its version and its size; "" if it is deleted."""
     try:
         entry = await memory.stat(path) if path else None
     except AgentMemoryFileNotFoundError:
         entry = None
-    seen = await memory.versions.list(path, limit=1) if entry else ()
-    return {"etag": entry.etag.token if entry and entry.etag else "", "seen": seen[0].id if seen else ""}
+    if entry is None or entry.etag is None:
+        return {"etag": "", "seen": "", "size": 0}
+    seen = await memory.versions.list(path, limit=1)
+    return {"etag": entry.etag.token, "seen": seen[0].id if seen else "", "size": entry.size}
 
 
 def _cursor(version: FileVersion, path: str) -> str:
@@ -75,7 +77,7 @@ async def version(site: Site, request: Request) -> Response:
         lines = None
     text = "\n".join(lines)[:_MOST_SHOWN].split("\n") if lines else []
     return site.page(
-        request, "version.html", agent=agent, path=path, id=id_, size=len(data), lines=text, is_text=lines is not None,
+        request, "version.html", agent=agent, path=path, id=id_, bytes=len(data), lines=text, is_text=lines is not None,
         left=max(0, len(data) - _MOST_SHOWN), now=NOW, **await _state(memory, path if site.allow_write else ""),
     )  # fmt: skip
 

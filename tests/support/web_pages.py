@@ -61,6 +61,7 @@ class InProcess:
         self._runner = asyncio.Runner()
         transport = httpx2.ASGITransport(app=app)
         self._client = httpx2.AsyncClient(transport=transport, base_url="http://memory.test")
+        self.app = app
         self._access = access
         self._service = service
 

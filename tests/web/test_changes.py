@@ -97,6 +97,24 @@ def test_a_stale_page_shows_what_changed_and_changes_nothing(memory: AgentMemory
     assert "The file was deleted" in answer.text
 
 
+def test_a_stale_page_shows_what_was_appended(memory: AgentMemory, browse: Browse) -> None:
+    pages = browse(allow_write=True)
+    form = form_of(pages.text(earlier(pages)), "restore")
+    memory.acting_as("Sam").append("a.md", "- of Sam <b>\n")
+    answer = pages.post("/agents/ann/restore", form)
+    assert answer.status_code == 409
+    assert "<ins>- of Sam &lt;b&gt;\n</ins>" in answer.text
+    assert memory.read("a.md") == "first\n- of Sam <b>\n"
+
+
+def test_an_undo_of_nothing_in_particular_is_refused(memory: AgentMemory, browse: Browse) -> None:
+    pages = browse(allow_write=True)
+    form = form_of(pages.text("/agents/ann/undo?actor=cleaner"), "undo")
+    for faults in ({"actor": ""}, {"since": "yesterday"}):
+        assert pages.post("/agents/ann/undo", {**form, **faults}).status_code == 422
+    assert memory.read("a.md") == "first\n"
+
+
 BROKEN: Mapping[str, Callable[[dict[str, str]], object]] = {
     "no token": lambda form: form.pop("csrf"),
     "an empty token": lambda form: form.update(csrf=""),

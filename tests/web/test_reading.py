@@ -5,13 +5,14 @@ from __future__ import annotations
 import html
 import json
 import re
+import time
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
-from agent_memory import AgentMemoryService
+from agent_memory import AgentMemoryService, Operation, hookimpl
 from agent_memory.conversation import ConversationMemory, Message
 from agent_memory.tools.memory_tool import MemoryTool
 from agent_memory.web import _files, _home
@@ -25,6 +26,19 @@ HOSTILE = (
     "[x](javascript:alert(1))", "<https://evil.example>", "\u202egnp.exe\u202c", "\x1b[31mred\x07",
     "\u200b\ufeff\u2028",
 )  # fmt: skip
+
+
+class Reads:
+    """A plugin that counts reads, each of which takes a while."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    @hookimpl
+    def agent_memory_before_operation(self, operation: Operation) -> None:
+        if operation.kind == "read":
+            self.count += 1
+            time.sleep(0.002)
 
 
 class _Elements(HTMLParser):
@@ -151,7 +165,7 @@ def test_strange_names_are_shown_as_text(service: AgentMemoryService, browse: Br
     pages = browse()
     listing = pages.text("/agents/ann/tree/")
     require_harmless(listing)
-    shown = re.findall(r'href="/agents/ann/file/[^"]*">([^<]*)</a>', listing)
+    shown = re.findall(r'href="/agents/ann/file/[^"]*">(?:<bdi>)?([^<]*)(?:</bdi>)?</a>', listing)
     assert sorted(map(html.unescape, shown)) == sorted(name for name in names if "/" not in name)
     for href in re.findall(r'href="(/agents/ann/file/[^"]*)"', listing):
         assert pages.get(href.replace("&amp;", "&").replace("&#39;", "'")).status_code == 200
@@ -275,3 +289,30 @@ def test_a_search_is_bounded(service: AgentMemoryService, browse: Browse) -> Non
     page = browse().text("/search?q=river")
     assert page.count("<mark>") == 50
     assert "there are more" in page
+
+
+def test_a_search_ends_when_its_browser_goes_away(service: AgentMemoryService, browse: Browse) -> None:
+    number = 300
+    for name in range(number):
+        service.write_memory_file("ann", f"{name}.md", "a river")
+    reads = Reads()
+    pages = browse(plugins=[reads])
+
+    async def gone() -> None:
+        cookies = "; ".join(f"{name}={value}" for name, value in pages._client.cookies.items())
+        headers = [(b"host", b"memory.test"), (b"cookie", cookies.encode())]
+        asked = {"method": "GET", "path": "/search/found", "query_string": b"q=mountain"}
+        scope = {"type": "http", "headers": headers, **asked}
+
+        async def receive() -> dict[str, str]:
+            return {"type": "http.disconnect"}
+
+        async def send(message: object) -> None:
+            del message
+
+        await pages.app(scope, receive, send)
+
+    pages._runner.run(gone())
+    assert reads.count < number
+    assert "0 lines" in pages.text("/search?q=mountain")
+    assert reads.count >= number, "a search that nobody leaves reads every file"
