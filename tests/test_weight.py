@@ -15,17 +15,17 @@ weights: Callable[[Path], dict[str, int]] = _SCRIPT["weights"]
 
 # Raise this on purpose: the greatest number of each, and the reason for more in the commit.
 BOUNDS = {
-    "code lines": 34_900,
+    "code lines": 37_100,
     "names of AgentMemory": 32,
     "parameters of AgentMemory": 63,
     "names of the room versions": 22,
     "exports of agent_memory": 54,
     "exports of agent_memory.backend": 31,
     "hooks": 9,
-    "commands": 45,
-    "modules": 287,
-    "modules with one importer": 69,
-    "words of docs": 60_200,
+    "commands": 46,
+    "modules": 314,
+    "modules with one importer": 81,
+    "words of docs": 61_200,
 }
 
 PRODUCT = {

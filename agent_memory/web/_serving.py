@@ -55,6 +55,7 @@ async def serve_web(
                 app,
                 log_config=None,  # the application configures logging
                 access_log=False,  # it would hold the token of the link
+                http="h11",  # httptools reads headers without a limit
                 ws="none",
                 server_header=False,
                 limit_concurrency=MAX_REQUESTS,

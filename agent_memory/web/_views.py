@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from agent_memory._json import parse_json
 from agent_memory.conversation.messages import Message, parse
+from agent_memory.conversation.shapes import NO_TIME
 from agent_memory.memory import AsyncAgentMemory
 from agent_memory.reading.lines import MARK
 from agent_memory.reading.reader import Reader
@@ -35,6 +36,13 @@ class MessageLine(NamedTuple):
     def text(self) -> str:
         """The beginning of the message's text."""
         return self.message.content[:_MOST_CHARACTERS] if self.message else self.line.text
+
+    @property
+    def time(self) -> float | None:
+        """The time of the message in POSIX seconds; None if its line has none."""
+        if self.message is None or self.message.timestamp == NO_TIME:
+            return None
+        return self.message.timestamp.timestamp()
 
     @property
     def rest(self) -> int:

@@ -248,6 +248,14 @@ def test_a_corrupted_history_is_shown_with_its_messages(service: AgentMemoryServ
     assert len(page) < 200_000
 
 
+def test_a_message_of_another_program_may_have_no_time(service: AgentMemoryService, browse: Browse) -> None:
+    service.agent("ann").write("history.jsonl", '{"role":"user","content":[{"type":"text","text":"hello"}]}\n')
+    page = browse().text("/agents/ann/file/history.jsonl")
+    (message,) = re.findall(r'<ol class="messages">(.*?)</ol>', page, re.DOTALL)
+    assert "hello" in message
+    assert "<time" not in message
+
+
 @pytest.mark.parametrize("size", [0, 1, 1_048_576, 3_000_001])
 def test_a_download_is_every_byte_and_no_page(service: AgentMemoryService, browse: Browse, size: int) -> None:
     data = bytes(range(256)) * (size // 256 + 1)
