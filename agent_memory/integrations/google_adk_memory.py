@@ -53,8 +53,7 @@ class _EventRecord(BaseModel):
         """What a search returns for this record, from what the framework's search returned."""
         timestamp = found.timestamp if isinstance(self.timestamp, float) else self.timestamp
         changes = {"id": self.id, "author": self.author, "timestamp": timestamp}
-        entry = found.model_copy(update={**changes, "custom_metadata": self.custom_metadata})
-        return entry.model_copy(deep=True)  # the cache has these objects too
+        return found.model_copy(update={**changes, "custom_metadata": self.custom_metadata})
 
 
 class AgentMemoryMemoryService(BaseMemoryService):
@@ -71,7 +70,7 @@ class AgentMemoryMemoryService(BaseMemoryService):
 
     def __init__(self, memory: kit.AnyMemory) -> None:
         self._memory = kit.async_view(memory)
-        self._cache = kit.ReadCache(_parsed)
+        self._cache = kit.ReadCache(memory)
 
     async def add_session_to_memory(self, session: Session) -> None:
         """See `BaseMemoryService.add_session_to_memory`; events that the session no longer has stay."""
@@ -123,7 +122,7 @@ class AgentMemoryMemoryService(BaseMemoryService):
         directory = _directory(app_name, user_id)
         entries = [entry for entry in await self._entries(directory) if entry.key.name != _DELETED]
         deleted = await self._deleted(directory)
-        sessions = list((await self._cache.read(self._memory, entries)).values())
+        sessions = list(map(_parsed, (await self._cache.read(self._memory, entries)).values()))
         sessions.sort(key=lambda session: session[0].time() if session else 0.0)
         if damaged := sum(session.damaged for session in sessions):
             _log.warning("%s: %d lines hold no memory", directory, damaged)
@@ -141,7 +140,7 @@ class AgentMemoryMemoryService(BaseMemoryService):
         """See `BaseMemoryService.delete_memory`; an event with this id is not added again."""
         directory = _directory(app_name, user_id)
         files = await self._cache.read(self._memory, await self._entries(directory) if memory_id else ())
-        paths = [path for path, found in files.items() if any(each.id == memory_id for each in found)]
+        paths = [path for path, found in files.items() if any(each.id == memory_id for each in _parsed(found))]
         if paths:
             await kit.append_records(self._memory, f"{directory}/{_DELETED}", [{"id": memory_id}])
 

@@ -33,7 +33,8 @@ from agent_memory.memory import AsyncAgentMemory
 
 try:
     from langchain_core.stores import BaseStore, InvalidKeyException
-    from langchain_core.tools import BaseTool, StructuredTool, ToolException
+    from langchain_core.tools import BaseTool, ToolException
+    from pydantic import PrivateAttr
 except ImportError as error:
     raise unusable("langchain-core", "langchain", error) from error
 
@@ -137,11 +138,19 @@ async def _keys(memory: AsyncAgentMemory, prefix: str | None) -> list[str]:
 
 def memory_tools(memory: AnyMemory, *, versions: bool = False) -> list[BaseTool]:
     """Return tools for ``create_agent(tools=...)``, with which a model keeps notes; see `toolkit.model_tools`."""
-    return [_structured_tool(tool) for tool in model_tools(async_view(memory), versions=versions)]
+    return [_NotesTool(tool) for tool in model_tools(async_view(memory), versions=versions)]
 
 
-class _NotesTool(StructuredTool):
-    """A tool whose function gets the id of the call, which `StructuredTool` gives only to arguments of a model."""
+class _NotesTool(BaseTool):
+    """A tool that gets the id of its call, which LangChain gives only to arguments of a model of Pydantic's."""
+
+    _tool: ModelTool = PrivateAttr()
+
+    def __init__(self, tool: ModelTool) -> None:
+        super().__init__(
+            name=tool.name, description=tool.description, args_schema=tool.parameters, handle_tool_error=True
+        )
+        self._tool = tool
 
     def invoke(self, input: Any, config: Any = None, **options: Any) -> Any:  # noqa: A002 - LangChain's
         """See `BaseTool.invoke`."""
@@ -153,33 +162,22 @@ class _NotesTool(StructuredTool):
         with _call_of(input):
             return await super().ainvoke(input, config, **options)
 
+    def _run(self, /, **arguments: object) -> str:
+        with ThreadPoolExecutor(1) as thread:  # this thread may run an event loop already
+            return thread.submit(copy_context().run, asyncio.run, self._arun(**arguments)).result()
+
+    async def _arun(self, /, **arguments: object) -> str:
+        result = await self._tool.call(arguments, _tool_call.get())
+        if result.is_error:
+            raise ToolException(result.output)
+        return result.output
+
 
 @contextmanager
 def _call_of(given: Any) -> Iterator[None]:
-    """Set the id of a call for the function of its tool, which LangChain may run in another thread."""
+    """Set the id of a call for the tool, which LangChain may run in another thread."""
     token = _tool_call.set(given.get("id") if isinstance(given, dict) and given.get("type") == "tool_call" else None)
     try:
         yield
     finally:
         _tool_call.reset(token)
-
-
-def _structured_tool(tool: ModelTool) -> BaseTool:
-    async def run_async(**arguments: object) -> str:
-        result = await tool.call(arguments, _tool_call.get())
-        if result.is_error:
-            raise ToolException(result.output)
-        return result.output
-
-    def run(**arguments: object) -> str:
-        with ThreadPoolExecutor(1) as thread:  # this thread may run an event loop already
-            return thread.submit(copy_context().run, asyncio.run, run_async(**arguments)).result()
-
-    return _NotesTool(
-        name=tool.name,
-        description=tool.description,
-        args_schema=tool.parameters,
-        func=run,
-        coroutine=run_async,
-        handle_tool_error=True,
-    )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from copy import deepcopy
 from dataclasses import fields, is_dataclass
 from datetime import UTC, date, datetime, time
 from enum import Enum
@@ -91,7 +90,7 @@ class AgentMemoryStore(BaseStore):
 
     def __init__(self, memory: AnyMemory) -> None:
         self._sync, self._async = sync_view(memory), async_view(memory)
-        self._cache = _Cache(_parsed)
+        self._cache = ReadCache(memory)
         self._has_told = False
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
@@ -117,10 +116,7 @@ class _ItemRecord(TypedDict):
     updated_at: datetime
 
 
-_Cache = ReadCache[_ItemRecord | None]
-
-
-async def _batch(memory: AsyncAgentMemory, cache: _Cache, ops: Iterable[Op]) -> list[Result]:
+async def _batch(memory: AsyncAgentMemory, cache: ReadCache, ops: Iterable[Op]) -> list[Result]:
     async def put(path: str) -> None:
         await _put(memory, path, puts[path])
 
@@ -176,7 +172,9 @@ async def _record(memory: AsyncAgentMemory, path: str) -> _ItemRecord | None:
     return record
 
 
-async def _result(memory: AsyncAgentMemory, cache: _Cache, op: Op, found: Mapping[str, _ItemRecord | None]) -> Result:
+async def _result(
+    memory: AsyncAgentMemory, cache: ReadCache, op: Op, found: Mapping[str, _ItemRecord | None]
+) -> Result:
     if isinstance(op, GetOp):
         return _item(op, found.get(_path(op)))
     if isinstance(op, SearchOp):
@@ -220,7 +218,7 @@ async def _put(memory: AsyncAgentMemory, path: str, op: PutOp) -> None:
     await memory.edit_bytes(path, replaced, missing=b"")
 
 
-async def _search(memory: AsyncAgentMemory, cache: _Cache, op: SearchOp) -> list[SearchItem]:
+async def _search(memory: AsyncAgentMemory, cache: ReadCache, op: SearchOp) -> list[SearchItem]:
     entries, texts, items = await _files(memory, op.namespace_prefix), _texts(memory), list[SearchItem]()
     stop = op.offset + op.limit if min(op.offset, op.limit) >= 0 else inf  # a slice counts negative bounds from the end
     words = _words(op.query or "")
@@ -236,10 +234,7 @@ async def _search(memory: AsyncAgentMemory, cache: _Cache, op: SearchOp) -> list
                 items.append(SearchItem(names[:-1], names[-1], **record))
     if words:
         items.sort(key=lambda item: len(words & _words("\n".join(_leaves(item.value)))), reverse=True)
-    found_items = items[op.offset : op.offset + op.limit]
-    for item in found_items:
-        item.value = deepcopy(item.value)
-    return found_items
+    return items[op.offset : op.offset + op.limit]
 
 
 def _newest_first(entries: Iterable[Entry], size: int) -> Iterator[list[Entry]]:
@@ -270,8 +265,9 @@ def _words(text: str) -> set[str]:
     return set(re.findall(r"\w+", text.casefold()))
 
 
-def _matching(parsed: Mapping[str, _ItemRecord | None], wanted: dict[str, Any] | None) -> list[tuple[str, _ItemRecord]]:
+def _matching(found: Mapping[str, bytes], wanted: dict[str, Any] | None) -> list[tuple[str, _ItemRecord]]:
     """The records that a filter selects; LangGraph's own store applies it, so that it means the same here."""
+    parsed = {path: _parsed(data) for path, data in found.items()}
     if damaged := [path for path, record in parsed.items() if record is None]:
         _log.warning("%d files hold no item and are skipped; one is %s", len(damaged), damaged[0])
     records = {path: record for path, record in parsed.items() if record is not None}
@@ -283,7 +279,9 @@ def _matching(parsed: Mapping[str, _ItemRecord | None], wanted: dict[str, Any] |
 async def _namespaces(memory: AsyncAgentMemory, op: ListNamespacesOp) -> Result:
     prefix = next((each.path for each in op.match_conditions or () if each.match_type == "prefix"), ())
     files, texts = await _files(memory, tuple(takewhile(lambda label: label != "*", prefix))), _texts(memory)
-    found = [await texts.of(directory) for directory in {entry.path.rpartition("/")[0] for entry in files}]
+    found = [
+        await texts.of(directory, is_file=False) for directory in {entry.path.rpartition("/")[0] for entry in files}
+    ]
     store = InMemoryStore()
     store.batch([PutOp(namespace, "", {}) for namespace in found if namespace is not None])
     return store.batch([op])[0]

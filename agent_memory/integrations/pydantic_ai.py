@@ -30,6 +30,7 @@ from agent_memory.key import Key
 try:
     from pydantic_ai import RunContext, Tool
     from pydantic_ai.workspaces import FileEntry, SupportsFilesystem, WorkspaceBackend, WorkspaceRef
+    from pydantic_core import SchemaValidator, core_schema
 except ImportError as error:
     raise unusable("pydantic-ai-slim", "pydantic-ai", error) from error
 
@@ -39,6 +40,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 DIRECTORY_FILE: Final = ".agent-memory-directory"
 """The name of the empty file that `AgentMemoryWorkspace.make_dir` puts into a directory."""
+_OBJECT: Final = SchemaValidator(core_schema.dict_schema(core_schema.str_schema()))
+"""Arguments of another kind are told to the model, as those of function tools are."""
 _TAKEN: Final = {"directory": errno.EISDIR, "file_above": errno.ENOTDIR}
 
 
@@ -171,10 +174,12 @@ def memory_tools(memory: AnyMemory, *, versions: bool = False) -> list[Tool[Any]
 
 
 def _tool(tool: ModelTool) -> Tool[Any]:
-    async def call(context: RunContext[Any], **arguments: object) -> str:
+    async def call(context: RunContext[Any], /, **arguments: object) -> str:
         return (await tool.call(arguments, context.tool_call_id)).output
 
-    return Tool.from_schema(call, tool.name, tool.description, tool.parameters, takes_ctx=True)
+    made = Tool.from_schema(call, tool.name, tool.description, tool.parameters, takes_ctx=True)
+    made.function_schema.validator = _OBJECT
+    return made
 
 
 def _name(path: str) -> str:

@@ -20,7 +20,7 @@ from agent_memory.integrations.toolkit import (
     refusal,
     unusable,
 )
-from agent_memory.key import Key, decode_segment, encode_segment
+from agent_memory.key import Key, encode_segment
 
 try:
     from strands.storage import Storage
@@ -33,6 +33,8 @@ except ImportError as error:
 __all__ = ["AgentMemoryStorage", "memory_tools"]
 
 _TEXTS: Final = ".texts"
+_ENCODED: Final = ".encoded"
+"""The end of a segment that is not the text itself."""
 _ERRORS: Final = {
     InvalidPathError: lambda error: StorageError(f"the storage key is refused: {refusal(error)}"),
     AgentMemoryError: lambda error: StorageError(str(error)),
@@ -44,7 +46,8 @@ class AgentMemoryStorage(Storage):
 
     As in the SDK's own storages, slashes at both ends and repeated slashes are removed from a key, and a key with a
     backslash or a segment ``..`` is refused. Any other segment that the memory refuses, such as a session id ``a:b``,
-    is encoded by `agent_memory.encode_segment`; one over 240 bytes is also kept in ``.texts/``.
+    is encoded by `agent_memory.encode_segment`, with the end ``.encoded``; one over 240 bytes is also kept in
+    ``.texts/``.
 
     Args:
         memory: the tree that holds the files.
@@ -65,7 +68,7 @@ class AgentMemoryStorage(Storage):
         with mapped_errors(_ERRORS):
             for text in self._texts(key):
                 if not _is_plain(text, is_first=False):
-                    await record_segment(self._memory, text)
+                    await record_segment(self._memory, text, _ENCODED)
             await self._memory.write(self._path(key), content)
 
     async def read(self, key: str) -> bytes | None:
@@ -106,10 +109,8 @@ class AgentMemoryStorage(Storage):
         """The path of a key; "" is refused by the memory, unless it is that of a listing."""
         if not _segments(checked_id("key", key)) and not allow_empty:
             raise StorageError("a storage key must name a file")
-        texts = self._texts(key)
-        return "/".join(
-            text if _is_plain(text, is_first=not at) else encode_segment(text) for at, text in enumerate(texts)
-        )
+        texts = enumerate(self._texts(key))
+        return "/".join(_segment(text, is_first=not at) for at, text in texts)
 
     async def _key(self, path: str, known: dict[tuple[str, bool], str | None]) -> str | None:
         """The key of a path, below the prefix; None if no key has this path."""
@@ -127,7 +128,7 @@ class AgentMemoryStorage(Storage):
             return None
         if _is_plain(segment, is_first=is_first):
             return segment
-        return await known_text(self._memory, segment)
+        return await known_text(self._memory, segment, _ENCODED)
 
 
 def memory_tools(memory: AnyMemory, *, versions: bool = False) -> list[Any]:
@@ -154,18 +155,16 @@ def _segments(key: str) -> Sequence[str]:
     return [segment for segment in key.split("/") if segment]
 
 
+def _segment(text: str, *, is_first: bool) -> str:
+    return text if _is_plain(text, is_first=is_first) else encode_segment(text, _ENCODED)
+
+
 def _is_plain(text: str, *, is_first: bool) -> bool:
     """Whether the segment of a path is the text itself: the memory allows it, and it is not that of another text."""
     if text == ".." or "\\" in text:
         return True  # the memory refuses it, as the SDK does
     path = text if is_first else f"x/{text}"
     try:
-        if text == _TEXTS or Key.tree().join(path).path != path:
-            return False
+        return text != _TEXTS and not text.endswith(_ENCODED) and Key.tree().join(path).path == path
     except InvalidPathError:
         return False
-    try:
-        decoded = decode_segment(text)
-    except InvalidPathError as error:
-        return error.rule != "hashed"
-    return decoded == text or _is_plain(decoded, is_first=is_first)

@@ -353,6 +353,19 @@ async def test_a_tool_is_called_with_the_id_of_its_call_also_in_a_running_event_
     assert appended == ["0", "1"]
 
 
+@pytest.mark.parametrize(
+    "arguments", [{}, {"self": 1}, {"config": 1}, {"run_manager": 1, "path": 7}, {"arguments": {}}]
+)
+@pytest.mark.asyncio
+async def test_wrong_arguments_are_told_to_the_model(arguments: dict[str, Any]) -> None:
+    memory = AgentMemory.open("memory://")
+    for tool in memory_tools(memory, versions=True):
+        call = {"type": "tool_call", "name": tool.name, "args": arguments, "id": "1"}
+        for made in (tool.invoke(call), await tool.ainvoke(call)):
+            assert made.status == "error" or tool.name == "memory_versions"
+    assert memory.list() == ()
+
+
 class NoteTakingModel(BaseChatModel):
     """A model that keeps notes by tools."""
 

@@ -459,3 +459,18 @@ def test_an_agent_keeps_notes_with_the_tools(place: Root) -> None:
         agent = Agent(FunctionModel(respond), tools=memory_tools(memory))
         assert agent.run_sync("go").output == "done"
         check(memory, plugin, [f"call-{number}" for number in range(8)])
+
+
+@pytest.mark.parametrize("arguments", ["[]", "null", "{", "7", '{"context":1,"path":"/memories"}', '{"self":1}', "{}"])
+def test_wrong_arguments_are_told_to_the_model(arguments: str) -> None:
+    memory = AgentMemory.open("memory://")
+
+    def respond(messages: list[ModelMessage], _: AgentInfo) -> ModelResponse:
+        if len(messages) > 1:
+            return ModelResponse(parts=[TextPart("done")])
+        return ModelResponse(parts=[ToolCallPart(tool.name, arguments) for tool in tools])
+
+    tools = memory_tools(memory, versions=True)
+    agent = Agent(FunctionModel(respond), tools=tools, retries=3)
+    assert agent.run_sync("go").output == "done"
+    assert memory.list() == ()

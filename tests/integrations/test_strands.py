@@ -244,7 +244,7 @@ def test_two_keys_never_share_a_file(one: str, two: str) -> None:
     assert asyncio.run(read()) is None or normal(one) == normal(two)
 
 
-OLD: Final = ("Q&A.md", "a=b.md", "Q=26A.md", "notes/~x.md", "日記 (1).md", "Drinks.md")
+OLD: Final = ("Q&A.md", "a=b.md", "Q=26A.md", "user=12/id=3Ab", "YWI==", "notes/~x.md", "日記 (1).md", "Drinks.md")
 """Names that the memory allows: their files are as they were before other names were encoded."""
 
 
@@ -261,13 +261,14 @@ async def test_a_valid_name_is_stored_as_it_is(memory: AgentMemory, key: str) ->
 @pytest.mark.parametrize(
     ("key", "path"),
     [
-        ("a:b", "a=3Ab"),
-        ("a=3Ab", "a=3D3Ab"),
-        ("a=3D3Ab", "a=3D3D3Ab"),
-        ("con.md", "=63on.md"),
-        ("~x/~y", "=7Ex/~y"),
-        ("d/./e", "d/=2E/e"),
-        (".texts/x", "=2Etexts/x"),
+        ("a:b", "a=3Ab.encoded"),
+        ("a=3Ab:", "a=3D3Ab=3A.encoded"),
+        ("a.encoded", "a.encoded.encoded"),
+        ("a=3Ab.encoded", "a=3D3Ab.encoded.encoded"),
+        ("con.md", "=63on.md.encoded"),
+        ("~x/~y", "=7Ex.encoded/~y"),
+        ("d/./e", "d/=2E.encoded/e"),
+        (".texts/x", "=2Etexts.encoded/x"),
     ],
 )
 @pytest.mark.asyncio

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
+import threading
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
-from agent_memory import AgentMemory
+from agent_memory import AgentMemory, Entry, Operation, OperationDenied, acting_as, hookimpl
 from agent_memory.errors import AgentMemoryFileNotFoundError
+from agent_memory.integrations import toolkit
 from agent_memory.integrations.toolkit import (
     ReadCache,
+    _cache,
     from_json,
     model_tools,
     record_segment,
@@ -26,6 +32,7 @@ from agent_memory.integrations.toolkit import (
 )
 from agent_memory.key import encode_segment
 from agent_memory.reading.lines import MAX_LINE
+from agent_memory.testing import RecordingPlugin
 from tests.integrations.kit import ADDITIONS, PROCESSES, race, rounds
 from tests.support.servers import Root
 
@@ -83,21 +90,26 @@ def test_any_text_names_a_file_and_is_found_again() -> None:
 
 
 class Reads:
-    """Reads files through a cache, and tells which files it parsed."""
+    """Reads files through a cache, and tells what it read from the storage."""
 
     def __init__(self, memory: AgentMemory) -> None:
         self.memory = memory
-        self.parsed = list[bytes]()
-        self.cache = ReadCache(self._parse)
+        self.cache = ReadCache(memory)
 
-    def _parse(self, data: bytes) -> bytes:
-        self.parsed.append(data)
-        return data
+    def read(self, entries: Sequence[Entry] | None = None) -> tuple[dict[str, bytes], list[int]]:
+        """The contents of files, by default of all, and the sizes of those that were read for it."""
+        sizes = list[int]()
+        view = sync_view(self.memory)
+        with patch.object(_cache, "read_each", self._counted(sizes)):
+            return step(self.cache.read(view, self.memory.list() if entries is None else entries)), sizes
 
-    def read(self) -> tuple[dict[str, bytes], list[bytes]]:
-        """The values of all files, and the contents that were read for them."""
-        self.parsed = []
-        return step(self.cache.read(sync_view(self.memory), self.memory.list())), self.parsed
+    def _counted(self, sizes: list[int]) -> Any:
+        async def read_each(*args: Any) -> dict[str, bytes]:
+            found = await toolkit.read_each(*args)
+            sizes.extend(map(len, found.values()))
+            return found
+
+        return read_each
 
 
 def aged(path: Path, seconds: float) -> None:
@@ -112,13 +124,13 @@ def test_an_unchanged_file_is_read_once_and_a_changed_one_again(tmp_path: Path) 
         for name in ("a", "b"):
             memory.write(name, "1")
             aged(tmp_path / name, 10)
-        assert reads.read() == ({"a": b"1", "b": b"1"}, [b"1", b"1"])
+        assert reads.read() == ({"a": b"1", "b": b"1"}, [1, 1])
         assert reads.read() == ({"a": b"1", "b": b"1"}, [])
         memory.write("a", "2")
-        assert reads.read() == ({"a": b"2", "b": b"1"}, [b"2"])
+        assert reads.read() == ({"a": b"2", "b": b"1"}, [1])
         memory.delete("b")
         aged(tmp_path / "a", 5)
-        assert reads.read() == ({"a": b"2"}, [b"2"])
+        assert reads.read() == ({"a": b"2"}, [1])
         assert reads.read() == ({"a": b"2"}, [])
 
 
@@ -128,10 +140,10 @@ def test_a_file_that_changed_a_moment_ago_is_read_each_time(tmp_path: Path) -> N
         reads = Reads(memory)
         memory.write("a", "1")
         moment = (tmp_path / "a").stat().st_mtime_ns
-        assert reads.read() == ({"a": b"1"}, [b"1"])
+        assert reads.read() == ({"a": b"1"}, [1])
         memory.write("a", "2")
         os.utime(tmp_path / "a", ns=(moment, moment))
-        assert reads.read() == ({"a": b"2"}, [b"2"])
+        assert reads.read() == ({"a": b"2"}, [1])
 
 
 def test_a_file_without_a_time_is_read_each_time() -> None:
@@ -139,9 +151,7 @@ def test_a_file_without_a_time_is_read_each_time() -> None:
     memory.write("a", "1")
     entries = [replace(entry, modified=0.0) for entry in memory.list()]
     reads = Reads(memory)
-    for _ in range(2):
-        assert step(reads.cache.read(sync_view(memory), entries)) == {"a": b"1"}
-    assert reads.parsed == [b"1", b"1"]
+    assert [reads.read(entries) for _ in range(2)] == [({"a": b"1"}, [1])] * 2
 
 
 def test_the_cache_is_bounded_and_keeps_what_was_used_last(tmp_path: Path) -> None:
@@ -152,13 +162,71 @@ def test_the_cache_is_bounded_and_keeps_what_was_used_last(tmp_path: Path) -> No
             memory.write(name, b"x" * size)
             aged(tmp_path / name, 10)
         by_name = {entry.path: entry for entry in memory.list()}
-        view = sync_view(memory)
-        for name in ("a", "b", "a", "c"):
-            step(reads.cache.read(view, [by_name[name]]))
-        reads.parsed = []
-        for name in ("c", "b"):
-            step(reads.cache.read(view, [by_name[name]]))
-        assert [len(data) for data in reads.parsed] == [sizes["b"]]
+        found = [reads.read([by_name[name]])[1] for name in ("a", "b", "a", "c", "c", "b")]
+        assert found == [[sizes["a"]], [sizes["b"]], [], [sizes["c"]], [], [sizes["b"]]]
+
+
+class OnlyAnn:
+    """A guard: other actors may not read."""
+
+    @hookimpl
+    def agent_memory_before_operation(self, operation: Operation) -> None:
+        if operation.kind == "read" and operation.actor != "ann":
+            raise OperationDenied("only ann may read")
+
+
+def test_guards_and_observers_see_also_a_file_that_is_not_read_again(tmp_path: Path) -> None:
+    recorder = RecordingPlugin()
+    with AgentMemory.open(tmp_path, plugins=[OnlyAnn(), recorder]) as memory:
+        reads = Reads(memory)
+        memory.write("a", "1")
+        aged(tmp_path / "a", 10)
+        for _ in range(2):
+            with acting_as("bob"):
+                assert reads.read() == ({}, [])
+            with acting_as("ann"):
+                assert reads.read()[0] == {"a": b"1"}
+    seen = [(each.actor, outcome.status) for each, outcome in recorder.after if each.kind == "read"]
+    assert seen == [("bob", "denied"), ("ann", "ok")] * 2
+
+
+def test_nothing_is_kept_if_a_plugin_checks_the_contents_that_are_read(tmp_path: Path) -> None:
+    class Checks:
+        @hookimpl
+        def agent_memory_check_read(self, content: bytes) -> None:
+            del content
+
+    with AgentMemory.open(tmp_path, plugins=[Checks()]) as memory:
+        reads = Reads(memory)
+        memory.write("a", "1")
+        aged(tmp_path / "a", 10)
+        assert [reads.read() for _ in range(2)] == [({"a": b"1"}, [1])] * 2
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_a_cache_works_in_a_child_that_was_forked_during_a_use(tmp_path: Path) -> None:
+    with AgentMemory.open(tmp_path) as memory:
+        reads = Reads(memory)
+        memory.write("a", "1")
+        aged(tmp_path / "a", 10)
+        reads.read()
+        held, release = threading.Event(), threading.Event()
+
+        def hold() -> None:
+            with reads.cache._lock:
+                held.set()
+                release.wait(60)
+
+        thread = threading.Thread(target=hold)
+        thread.start()
+        held.wait(60)
+        child = os.fork()
+        if not child:
+            signal.alarm(30)
+            os._exit(0 if reads.read()[0] == {"a": b"1"} else 1)
+        release.set()
+        thread.join()
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def append_note(memory: AgentMemory, process: int, number: int) -> None:

@@ -1,18 +1,20 @@
-"""What an adapter made of files that a listing shows unchanged, so that they are not read again."""
+"""The contents of files that a listing shows unchanged, so that they are not read again."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
-from typing import Final, Generic, NamedTuple, TypeVar
+from collections.abc import Iterable
+from typing import Final, NamedTuple
 
 from agent_memory.backend import Entry, ETag
 from agent_memory.backend.helpers import Uncopied
-from agent_memory.integrations.toolkit._files import read_each
+from agent_memory.integrations.toolkit._files import found_each, read_each
+from agent_memory.integrations.toolkit._memories import AnyMemory
 from agent_memory.memory import AsyncAgentMemory
+from agent_memory.reading.reader import Reader
+from agent_memory.runtime.fork import renewed_in_child
 
-T = TypeVar("T")
 _MOST_BYTES: Final = 64 * 1024 * 1024
 _OVERHEAD: Final = 1024
 """The bytes that a file is counted with beside its content."""
@@ -27,51 +29,64 @@ class _State(NamedTuple):
     modified: float
     etag: ETag | None
 
+    def is_settled(self, before: float) -> bool:
+        return 0 < self.modified < before and self.size < _MOST_BYTES  # 0 is that of a filesystem without times
 
-class _Cached(NamedTuple, Generic[T]):
+
+class _Cached(NamedTuple):
     state: _State
-    value: T
+    data: bytes
 
 
-class ReadCache(Uncopied, Generic[T]):
-    """The values of files, read again when a listing shows another size, time or etag; safe in threads.
+class ReadCache(Uncopied):
+    """The contents of a memory's files, read again when a listing shows another size, time or etag; safe in threads.
 
-    It holds files of 64 MiB in total, those used last. A file that changed within the last 2 seconds is read each time.
+    It holds 64 MiB, the files used last. A file that changed within the last 2 seconds is read each time. Plugins see
+    each use as a read: guards may refuse it, and observers that want successes are told a size of 0 if nothing was
+    read. If a plugin checks the contents that are read, nothing is kept. A program that sets the time of a file back
+    can hide its change.
 
     Args:
-        parse: makes the value from the bytes of a file. Each caller gets the same value, and must not change it.
+        memory: the memory; `read` takes a view of it.
     """
 
-    def __init__(self, parse: Callable[[bytes], T]) -> None:
-        self._parse = parse
-        self._lock = threading.Lock()
-        self._cached: dict[str, _Cached[T]] = {}  # in the order of their last use
+    def __init__(self, memory: AnyMemory) -> None:
+        self._hooks = memory._tree.hooks
+        self._renew()
+        _caches.add(self)
+
+    def _renew(self) -> None:
+        self._lock = threading.RLock()
+        self._cached: dict[str, _Cached] = {}  # in the order of their last use
         self._room = _MOST_BYTES
 
-    async def read(self, memory: AsyncAgentMemory, entries: Iterable[Entry]) -> dict[str, T]:
-        """Return the values of listed files by path; see `read_each` for files that are gone or cannot be read."""
+    async def read(self, memory: AsyncAgentMemory, entries: Iterable[Entry]) -> dict[str, bytes]:
+        """Return the contents of listed files by path; see `read_each` for files that are gone or cannot be read."""
         states = {entry.path: _State(entry.size, entry.modified, entry.etag) for entry in entries}
         settled = time.time() - _SETTLED_SECONDS
         with self._lock:
-            known = {path: each for path, state in states.items() if (each := self._used(path, state))}
-        read = await read_each(memory, [path for path in states if path not in known])
-        new = {path: _Cached(states[path], self._parse(data)) for path, data in read.items()}
+            known = {path: data for path, state in states.items() if (data := self._used(path, state)) is not None}
+        if known and (self._hooks.guards or self._hooks.wants_successes()):
+            permitted = await found_each(memory, lambda path: memory.scan(path, _nothing), known)
+            refused = known.keys() - {path for path, _ in permitted}
+            states = {path: state for path, state in states.items() if path not in refused}
+        new = await read_each(memory, [path for path in states if path not in known])
         with self._lock:
-            for path, each in new.items():
+            for path, data in new.items():
                 self._drop(path)
-                if 0 < each.state.modified < settled:  # 0 is that of a filesystem which tells no times
-                    self._keep(path, each)
+                if states[path].is_settled(settled) and not self._hooks.guards_of_reads:
+                    self._keep(path, _Cached(states[path], data))
         found = known | new
-        return {path: found[path].value for path in states if path in found}
+        return {path: found[path] for path in states if path in found}
 
-    def _used(self, path: str, state: _State) -> _Cached[T] | None:
+    def _used(self, path: str, state: _State) -> bytes | None:
         each = self._cached.get(path)
         if each is None or each.state != state:
             return None
         self._cached[path] = self._cached.pop(path)
-        return each
+        return each.data
 
-    def _keep(self, path: str, each: _Cached[T]) -> None:
+    def _keep(self, path: str, each: _Cached) -> None:
         self._cached[path] = each
         self._room -= each.state.size + _OVERHEAD
         while self._room < 0:
@@ -80,3 +95,10 @@ class ReadCache(Uncopied, Generic[T]):
     def _drop(self, path: str) -> None:
         if each := self._cached.pop(path, None):
             self._room += each.state.size + _OVERHEAD
+
+
+_caches = renewed_in_child(ReadCache._renew)
+
+
+async def _nothing(_: Reader) -> None:
+    """Read nothing: the guards and the observers are called."""

@@ -95,11 +95,11 @@ class PathTexts:
         self._is_valid = is_valid
         self._known: dict[tuple[str, str], str | None] = {}
 
-    async def of(self, path: str) -> tuple[str, ...] | None:
+    async def of(self, path: str, *, is_file: bool = True) -> tuple[str, ...] | None:
         """Return the texts of a path, () for an empty path; None if the adapter made no such path."""
         *directories, name = path.split("/")
         texts = [await self._text(segment, "") for segment in directories]
-        texts += [await self._text(name, self._suffix if name.endswith(self._suffix) else "")] if path else []
+        texts += [await self._text(name, self._suffix if is_file else "")] if path else []
         found = tuple(text for text in texts if text is not None)
         return found if len(found) == len(texts) else None
 

@@ -51,7 +51,7 @@ def model_tools(memory: AsyncAgentMemory, *, versions: bool = False) -> list[Mod
     The model sees the memory as ``/memories``. It cannot reach the files of a conversation.
 
     Args:
-        memory: a view that `async_view` or, for sync callers, `sync_view` returned.
+        memory: a view that `async_view` returned.
         versions: whether to add the tools ``memory_versions`` and ``memory_restore``.
     """
     return [
