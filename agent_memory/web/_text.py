@@ -53,7 +53,10 @@ def when(seconds: float | None) -> Markup:
     """A time as the distance from now, with the exact time in UTC beside it."""
     if seconds is None:
         return Markup("")
-    moment = datetime.fromtimestamp(seconds, UTC)
+    try:
+        moment = datetime.fromtimestamp(seconds, UTC)
+    except (ValueError, OverflowError, OSError):  # another program may have stored any number
+        return Markup('<span class="muted">no time</span>')
     day, _, clock = moment.isoformat(timespec="seconds").partition("T")
     words, exact = distance(time.time() - seconds), f"{day} {clock[:8]}"
     return Markup(  # noqa: S704 - only digits and words

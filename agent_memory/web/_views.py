@@ -42,7 +42,10 @@ class MessageLine(NamedTuple):
         """The time of the message in POSIX seconds; None if its line has none."""
         if self.message is None or self.message.timestamp == NO_TIME:
             return None
-        return self.message.timestamp.timestamp()
+        try:
+            return self.message.timestamp.timestamp()
+        except (ValueError, OverflowError):  # a local time in the year 1
+            return None
 
     @property
     def rest(self) -> int:

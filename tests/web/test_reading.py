@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import os
 import re
 import time
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from agent_memory import AgentMemoryService, Operation, hookimpl
 from agent_memory.conversation import ConversationMemory, Message
 from agent_memory.tools.memory_tool import MemoryTool
 from agent_memory.web import _files, _home
+from agent_memory.web._text import when
 from tests.support.servers import Root
 from tests.support.web_pages import InProcess
 
@@ -38,7 +40,7 @@ class Reads:
     def agent_memory_before_operation(self, operation: Operation) -> None:
         if operation.kind == "read":
             self.count += 1
-            time.sleep(0.002)
+            time.sleep(0.02)
 
 
 class _Elements(HTMLParser):
@@ -230,7 +232,10 @@ def test_bytes_that_are_not_text_are_shown_in_hexadecimal(service: AgentMemorySe
 
 def test_a_corrupted_history_is_shown_with_its_messages(service: AgentMemoryService, browse: Browse) -> None:
     ConversationMemory(service.agent("ann")).append_message(Message("user", "hello"))
+    times = (b"0001-01-01T00:00:00", b"9999-12-31T23:59:59-23:59", b"0001-01-01T00:00:00+23:59")
+    early = [b'{"role":"user","content":"at any time","timestamp":"%b"}' % moment for moment in times]
     lines = [
+        *early,
         b'{"role": 1}',
         b"[" * 5000,
         b"not <b>json",
@@ -244,7 +249,8 @@ def test_a_corrupted_history_is_shown_with_its_messages(service: AgentMemoryServ
     require_harmless(page)
     shown = elements(page).shown
     assert "hello" in shown
-    assert len(re.findall(r"Line \d is not a message", shown)) >= 5
+    assert shown.count("at any time") == 3
+    assert len(re.findall(r"Line \d+ is not a message", shown)) >= 5
     assert len(page) < 200_000
 
 
@@ -254,6 +260,22 @@ def test_a_message_of_another_program_may_have_no_time(service: AgentMemoryServi
     (message,) = re.findall(r'<ol class="messages">(.*?)</ol>', page, re.DOTALL)
     assert "hello" in message
     assert "<time" not in message
+
+
+def test_any_time_of_a_file_is_shown(root: Root, service: AgentMemoryService, browse: Browse) -> None:
+    if "://" in root.url:
+        pytest.skip("changes a local file")
+    service.write_memory_file("ann", "a.md", "x")
+    pages = browse()
+    for seconds in (-(2**31), 0, 2**33):
+        os.utime(Path(root.url) / "agent_memory/ann/a.md", (seconds, seconds))
+        for path in ("/", "/agents/ann/tree/", "/agents/ann/file/a.md"):
+            require_harmless(pages.text(path))
+
+
+@pytest.mark.parametrize("seconds", [1e300, -1e300, float("nan"), float("inf")])
+def test_a_number_that_is_no_time_is_shown_as_none(seconds: float) -> None:
+    assert "no time" in when(seconds)
 
 
 @pytest.mark.parametrize("size", [0, 1, 1_048_576, 3_000_001])
@@ -300,7 +322,7 @@ def test_a_search_is_bounded(service: AgentMemoryService, browse: Browse) -> Non
 
 
 def test_a_search_ends_when_its_browser_goes_away(service: AgentMemoryService, browse: Browse) -> None:
-    number = 300
+    number = 60
     for name in range(number):
         service.write_memory_file("ann", f"{name}.md", "a river")
     reads = Reads()
