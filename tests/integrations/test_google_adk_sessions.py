@@ -41,13 +41,14 @@ from agent_memory.key import Key
 from agent_memory.reading.lines import BLOCK
 from agent_memory.testing import RecordingPlugin
 from agent_memory_memory import MemoryBackend
-from tests.integrations.kit import ADDITIONS, HOSTILE, PROCESSES, race, rounds, seen_by
+from tests.integrations.kit import ADDITIONS, HOSTILE, PROCESSES, example_output, race, rounds, seen_by
 from tests.support.pages import blocks_of
-from tests.support.servers import Root, free_port
+from tests.support.servers import Root, S3Server, free_port
 
 USER: dict[str, Any] = {"app_name": "app", "user_id": "ann"}
 SCOPE: dict[str, Any] = {**USER, "session_id": "s"}
 FILE = "apps/app/users/ann/sessions/s/events.jsonl"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "integrations" / "adk_sessions.py"
 
 
 def event(name: str, delta: dict[str, Any] | None = None, at: float = 1.0, **more: Any) -> Event:
@@ -519,3 +520,18 @@ def test_the_frameworks_server_keeps_sessions_over_a_restart(tmp_path: Path) -> 
             (answer,) = post(f"{url}/run", body)
             assert answer["content"]["parts"][0]["text"] == f"saw {1 + 2 * turn}"
     assert len(list(tmp_path.rglob("sessions/s/events.jsonl"))) == 1
+
+
+def test_the_example_goes_on_in_a_second_process_on_disk(tmp_path: Path) -> None:
+    root = str(tmp_path / "memories")
+    assert example_output(EXAMPLE, root, {}) == "You said: Message 1\n"
+    assert example_output(EXAMPLE, root, {}) == "You said: Message 1; Message 2\n"
+    (file,) = tmp_path.rglob("sessions/monday/events.jsonl")
+    assert len(file.read_text().splitlines()) == 5
+
+
+@pytest.mark.long
+def test_the_example_goes_on_in_a_second_process_on_s3(ministack: S3Server) -> None:
+    root = ministack.new_url()
+    assert example_output(EXAMPLE, root, ministack.environment) == "You said: Message 1\n"
+    assert example_output(EXAMPLE, root, ministack.environment) == "You said: Message 1; Message 2\n"

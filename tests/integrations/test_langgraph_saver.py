@@ -37,12 +37,13 @@ from agent_memory import AgentMemory, InvalidContentError, ReadError
 from agent_memory.integrations.langgraph_saver import AgentMemorySaver
 from agent_memory.testing import RecordingPlugin
 from agent_memory_memory import MemoryBackend
-from tests.integrations.kit import ADDITIONS, HOSTILE, IDS, PROCESSES, race, rounds, seen_by
-from tests.support.servers import Root
+from tests.integrations.kit import ADDITIONS, HOSTILE, IDS, PROCESSES, example_output, race, rounds, seen_by
+from tests.support.servers import Root, S3Server
 
 LARGE = "x" * 70_000
 """A value that has a file of its own."""
 PROGRAM = Path(__file__).with_name("langgraph_turns.py")
+EXAMPLE = Path(__file__).parents[2] / "examples" / "integrations" / "langgraph_threads.py"
 
 
 def config(thread: str = "t", namespace: str = "", **more: Any) -> RunnableConfig:
@@ -537,3 +538,25 @@ def test_a_process_killed_in_a_tool_is_continued_by_another_one(shared_place: Ro
     assert sorted(found.checkpoint["channel_values"]["messages"]) == sorted(
         f"{kind} {number}" for number in (0, 1, 2, 3, "last") for kind in ("turn", "tool", "beside")
     )
+
+
+def run_example(root: str, **environment: str) -> list[str]:
+    return [line.strip() for line in example_output(EXAMPLE, root, environment, silent=True).splitlines()]
+
+
+ASKED = ["I go to Rome.", "I would book the train."]
+
+
+def test_the_example_goes_on_in_a_second_process_on_disk(tmp_path: Path) -> None:
+    root = str(tmp_path / "memories")
+    assert run_example(root) == ["asked:", *ASKED]
+    assert run_example(root) == ["answered:", *ASKED, "Yes."]
+    assert run_example(root) == ["asked:", *ASKED, "Yes.", *ASKED]
+    assert list((tmp_path / "memories" / "agent_memory" / "ann" / "threads" / "trip" / "=").glob("*.json"))
+
+
+@pytest.mark.long
+def test_the_example_goes_on_in_a_second_process_on_s3(ministack: S3Server) -> None:
+    root = ministack.new_url()
+    assert run_example(root, **ministack.environment) == ["asked:", *ASKED]
+    assert run_example(root, **ministack.environment) == ["answered:", *ASKED, "Yes."]
