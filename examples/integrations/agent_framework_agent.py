@@ -1,6 +1,6 @@
 """An agent of Microsoft's Agent Framework with file memory: python agent_framework_agent.py [DIRECTORY or s3://bucket/x].
 
-A script takes the place of the model, so it needs no key. The second agent knows only what the memory keeps.
+A script takes the place of the model, so it needs no key. Each agent knows only what the memory keeps.
 """
 
 import asyncio
@@ -38,6 +38,7 @@ async def main():
     with AgentMemoryService(ROOT) as service:
         memory = service.agent("ann").subtree("agent-framework")
         notes = {"file_name": "travel.md", "content": "Ann prefers rail to air.", "description": "how Ann travels"}
+        await talk(memory, "How do I travel?", "file_memory_read", file_name="travel.md")
         await talk(memory, "I prefer rail to air.", "file_memory_write", **notes)
         await talk(memory, "How do I travel?", "file_memory_read", file_name="travel.md")
         print("files:", *memory.list(), sep="\n  ")

@@ -35,12 +35,13 @@ LEARN = scripted(
     ("write_file", {"file_path": FILE, "content": "Ann likes green tea.\n"}),
     ("edit_file", {"file_path": FILE, "old_string": "tea.", "new_string": "tea, and walks at noon."}),
 )
-RECALL = scripted(("grep", {"pattern": "likes", "path": "/memories", "output_mode": "content"}))
+RECALL = ("grep", {"pattern": "likes", "path": "/memories", "output_mode": "content"})
+QUESTION, FACTS = "What do I like?", "I like green tea, and walk at noon."
 
 with AgentMemoryService(ROOT) as service:
     memory = service.agent("ann").subtree("deepagent")
     backend = CompositeBackend(default=StateBackend(), routes={"/memories/": AgentMemoryBackend(memory)})
-    for request, model in (("I like green tea, and walk at noon.", LEARN), ("What do I like?", RECALL)):
+    for request, model in ((QUESTION, scripted(RECALL)), (FACTS, LEARN), (QUESTION, scripted(RECALL))):
         # each agent may run in another process; FILE is a part of its system prompt
         agent = create_deep_agent(model, backend=backend, memory=[FILE])
         print("user:", request)

@@ -50,5 +50,6 @@ def session(question: str, call: ToolCall) -> str:
 
 
 fact = {"key": "drink", "text": "likes green tea"}
-print("first session:", session("I like green tea.", ToolCall(name="remember", args=fact, id="1")))
-print("second session:", session("What do I like?", ToolCall(name="recall", args={}, id="2")))
+print("first session:", session("What do I like?", ToolCall(name="recall", args={}, id="1")) or "nothing yet")
+print("second session:", session("I like green tea.", ToolCall(name="remember", args=fact, id="2")))
+print("third session:", session("What do I like?", ToolCall(name="recall", args={}, id="3")))

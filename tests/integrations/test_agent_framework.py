@@ -521,6 +521,7 @@ def test_the_error_names_the_extra() -> None:
 
 
 EXPECTED = (
+    "File 'travel.md' not found.\n"
     "File 'travel.md' written with description.\n"
     "Ann prefers rail to air.\n"
     "files:\n  ann/memories.md\n  ann/travel.md\n  ann/travel_description.md\n"
@@ -535,6 +536,7 @@ def test_the_example_remembers_on_disk(tmp_path: Path) -> None:
     assert run_example(str(tmp_path / "memories")) == EXPECTED
     plan = tmp_path / "memories" / "agent_memory" / "ann" / "agent-framework" / "ann" / "travel.md"
     assert plan.read_text() == "Ann prefers rail to air."
+    assert run_example(str(tmp_path / "memories")).splitlines()[0] == "Ann prefers rail to air."
 
 
 @pytest.mark.long

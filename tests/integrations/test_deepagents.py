@@ -849,8 +849,11 @@ def run_example(root: str, **environment: str) -> str:
 REMEMBERED: Final = "Ann likes green tea, and walks at noon.\n"
 
 
-def test_the_example_remembers_in_a_second_session(tmp_path: Path) -> None:
-    assert REMEMBERED in run_example(str(tmp_path))
+def test_the_example_remembers_in_a_second_session_and_in_a_second_run(tmp_path: Path) -> None:
+    before, after = run_example(str(tmp_path)).split("user: I like green tea")
+    assert "likes" not in before
+    assert REMEMBERED in after
+    assert REMEMBERED in run_example(str(tmp_path)).split("user: I like green tea")[0]
     assert (tmp_path / "agent_memory" / "ann" / "deepagent" / "AGENTS.md").read_text() == REMEMBERED
 
 

@@ -764,6 +764,7 @@ EXPECTED = (
 def test_the_example_remembers_on_disk(tmp_path: Path) -> None:
     assert run_example(str(tmp_path / "memories")) == EXPECTED
     assert (tmp_path / "memories/agent_memory/ann/adk/apps/app/users/ann/artifacts/report.md/0").exists()
+    assert run_example(str(tmp_path / "memories")).startswith("monday: saved version 1 of the report\n")
 
 
 @pytest.mark.long

@@ -323,6 +323,7 @@ def test_the_example_remembers_in_a_second_session(tmp_path: Path) -> None:
     pytest.importorskip("langchain_classic.embeddings")
     assert run_example(str(tmp_path)) == SHOWN
     assert len(list((tmp_path / "agent_memory" / "ann" / "embeddings").glob("letters-*"))) == 2
+    assert run_example(str(tmp_path)).startswith("first session: 3 vectors, 0 by the model, 2 remembered\n")
 
 
 @pytest.mark.long

@@ -797,10 +797,12 @@ def run_example(root: str, **environment: str) -> str:
     return example_output(EXAMPLE, root, environment)
 
 
-def test_the_example_remembers_in_a_second_session(tmp_path: Path) -> None:
+def test_the_example_remembers_in_a_later_session_and_in_a_second_run(tmp_path: Path) -> None:
     pytest.importorskip("langgraph.graph")
     output = run_example(str(tmp_path))
-    assert "second session: likes green tea" in output
+    assert "first session: nothing yet" in output
+    assert "third session: likes green tea" in output
+    assert "first session: likes green tea" in run_example(str(tmp_path))
     (file,) = (path for path in tmp_path.rglob("*.json") if "green tea" in path.read_text())
     assert file.relative_to(tmp_path).as_posix() == "agent_memory/ann/langgraph/facts/drink.json"
 
@@ -808,7 +810,7 @@ def test_the_example_remembers_in_a_second_session(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_the_example_remembers_on_s3(ministack: S3Server) -> None:
     pytest.importorskip("langgraph.graph")
-    assert "second session: likes green tea" in run_example(ministack.new_url(), **ministack.environment)
+    assert "third session: likes green tea" in run_example(ministack.new_url(), **ministack.environment)
 
 
 def test_a_second_search_reads_what_changed_and_a_caller_may_change_what_it_got(tmp_path: Path) -> None:

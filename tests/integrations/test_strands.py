@@ -533,6 +533,8 @@ def test_the_example_remembers_on_disk(tmp_path: Path) -> None:
     assert "Ann likes green tea" in lines[-2]
     note = tmp_path / "memories" / "agent_memory" / "ann" / "strands" / "memory" / "notes" / "drinks.md"
     assert note.read_text() == "# Drinks\nAnn likes green tea"
+    run_example(str(tmp_path / "memories"))
+    assert note.read_text() == "# Drinks\nAnn likes green tea\nAnn likes green tea"
 
 
 @pytest.mark.long
