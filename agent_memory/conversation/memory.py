@@ -109,8 +109,8 @@ class ConversationMemory:
         Args:
             keep_last: the number of messages that stay; `load_history` counts them in the same way.
             older_than: the age of the messages to remove, by their timestamps; the first newer one and all after it
-                stay. A message without a time goes with the message before it. With ``keep_last``, only lines are
-                removed that both arguments let go.
+                stay. A message without a time goes with the message before it, at the beginning with the first one that
+                has a time. With ``keep_last``, only lines are removed that both arguments let go.
             archive_to: the file of the same tree to which the lines are added.
 
         Raises:

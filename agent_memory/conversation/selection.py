@@ -48,8 +48,9 @@ class MessageSelection:
     def end_of_removed(self, history: bytes) -> int:
         """Return the offset of the first line that stays; 0 if all do.
 
-        A line without a message goes with the message before it, at the beginning with the first one. So does a message
-        without a time, if this selects by time; if no message has one, all stay.
+        A line without a message goes with the message before it, at the beginning with the first one. If this selects by
+        time, a message without a time goes with the message before it, at the beginning with the first one that has a
+        time; if no message has one, all stay.
         """
         rows = [self._row(start, message) for start, message in _messages(history)]
         end = _before_calls(rows, min(self._first_of_last(rows), self._first_recent(rows)))
@@ -63,7 +64,8 @@ class MessageSelection:
         return _Row(start, self.system or not is_system(message), is_recent, calls, message.tool_call_id)
 
     def _first_recent(self, rows: list[_Row]) -> int:
-        if self.since is not None and all(row.is_recent is None for row in rows):
+        is_first_recent = next((row.is_recent for row in rows if row.is_recent is not None), True)
+        if self.since is not None and is_first_recent:
             return 0
         return next((place for place, row in enumerate(rows) if row.is_recent), len(rows))
 

@@ -306,7 +306,8 @@ def test_a_message_without_a_time_has_no_age() -> None:
         (timeless, ["0", "1", "2"]),
         ([*timeless, old, new], ["new"]),
         ([old, *timeless, new, timeless[0]], ["new", "0"]),
-        ([timeless[0], new, timeless[1]], ["new", "1"]),
+        ([*timeless[:2], new, timeless[2]], ["0", "1", "new", "2"]),
+        ([timeless[0], new, old, timeless[1], new], ["0", "new", "old", "1", "new"]),
     ):
         conversation = ConversationMemory(stored(*lines))
         conversation.compact(older_than=timedelta(days=1))
