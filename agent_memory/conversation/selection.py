@@ -48,9 +48,9 @@ class MessageSelection:
     def end_of_removed(self, history: bytes) -> int:
         """Return the offset of the first line that stays; 0 if all do.
 
-        A line without a message goes with the message before it, at the beginning with the first one. If this selects by
-        time, a message without a time goes with the message before it, at the beginning with the first one that has a
-        time; if no message has one, all stay.
+        A line without a message goes with the message before it, at the beginning with the first one. If this selects
+        by time, a message without a time goes with the message before it, at the beginning with the first one that has
+        a time; if no message has one, all stay.
         """
         rows = [self._row(start, message) for start, message in _messages(history)]
         end = _before_calls(rows, min(self._first_of_last(rows), self._first_recent(rows)))

@@ -5,6 +5,7 @@ A line of this package keeps all its fields. Each other form has one function, w
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -17,12 +18,18 @@ FIELDS: Final = ("role", "content", "timestamp", *OPTIONAL)
 NO_TIME: Final = datetime.min.replace(tzinfo=UTC)
 """The timestamp of a message whose line has no time."""
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
-_LEAST_MILLISECONDS: Final = 100_000_000_000
-"""Smaller numbers are seconds; as milliseconds this is a day in 1973, as seconds one in the year 5138."""
+_UNITS: Final = ((10**11, 1), (10**14, 10**3), (10**17, 10**6))
+"""Numbers below each bound, and how many of them make a second; a bound is a day in 1973 in the next smaller unit."""
+_NANOSECONDS: Final = 10**9
+_NUMBER: Final = re.compile(r"[0-9]{9,}(\.[0-9]+)?")
+"""A number as a text; eight digits are a date."""
 _TIMES: Final = ("timestamp", "created_at", "ts")
 _SPEAKERS: Final = frozenset({"user", "assistant"})
-_CALLS: Final = frozenset({"function_call", "custom_tool_call"})
+_SHELL: Final = "local_shell_call"
+_CALLS: Final = {"function_call": "arguments", "custom_tool_call": "input", _SHELL: "action"}
+"""The items that are calls, and the field of their arguments."""
 _RESULTS: Final = frozenset({"function_call_output", "custom_tool_call_output"})
+_ANSWERS: Final = frozenset({"tool", "function"})
 _THOUGHTS: Final = frozenset({"thinking", "redacted_thinking"})
 
 
@@ -45,9 +52,10 @@ def _of_model_api(values: dict[str, Any]) -> dict[str, Any]:
     """A line of this package, or a message of the APIs of Anthropic and OpenAI."""
     time = next((values[name] for name in _TIMES if values.get(name) is not None), None)
     content = values.get("content", None if time is None else "")
+    is_own = isinstance(content, str) and values.keys() <= {*FIELDS}
     if not isinstance(content, str):
         values = {**values, **_spoken(values)}
-    return {"content": "", **values, "timestamp": _time(time)}
+    return {"content": "", **values, "timestamp": (_exact_time if is_own else _time)(time)}
 
 
 def _of_claude_code(values: dict[str, Any]) -> dict[str, Any]:
@@ -63,8 +71,9 @@ def _of_codex(values: dict[str, Any]) -> dict[str, Any]:
     if item["type"] == "message":
         fields = _spoken(item)
     elif item["type"] in _CALLS:
-        arguments = _arguments(item["arguments"] if "arguments" in item else item["input"])
-        fields = _fields("assistant", "", calls=[{"id": item["call_id"], "name": item["name"], "arguments": arguments}])
+        name = "local_shell" if item["type"] == _SHELL else item["name"]
+        call = {"id": item["call_id"], "name": name, "arguments": _arguments(item[_CALLS[item["type"]]])}
+        fields = _fields("assistant", "", calls=[call])
     elif item["type"] in _RESULTS:
         fields = _fields("tool", _plain(item["output"]), answers=item["call_id"])
     else:
@@ -80,13 +89,13 @@ def _of_prompt(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _spoken(message: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a message whose content is a text, a list of parts, or null beside tool calls or a refusal."""
+    """The fields of a message whose content is a text, a list of parts, or null: a refusal, calls, or a result."""
     content = message.get("content")
     if isinstance(content, list):
         return _of_parts(message["role"], content)
     if content is None and isinstance(message.get("refusal"), str):
         content = message["refusal"]
-    elif content is None and message.get("tool_calls"):
+    elif content is None and (message.get("tool_calls") or message.get("function_call") or message["role"] in _ANSWERS):
         content = ""
     return _fields(message["role"], _text(content))
 
@@ -157,16 +166,25 @@ def _arguments(text: Any) -> Any:
 
 
 def _time(value: Any) -> datetime:
-    """A time in ISO 8601, or in seconds or milliseconds since 1970."""
+    """A time of another program; `NO_TIME` if it is not understood."""
+    try:
+        return _exact_time(value)
+    except (OverflowError, TypeError, ValueError):
+        return NO_TIME
+
+
+def _exact_time(value: Any) -> datetime:
+    """A time in ISO 8601, or a number since 1970: seconds, milliseconds, microseconds or nanoseconds by its size."""
     if value is None:
         return NO_TIME
-    if isinstance(value, str):
-        return datetime.fromisoformat(value)
     if isinstance(value, bool):
         raise TypeError("not a time")
-    if abs(value) < _LEAST_MILLISECONDS:
-        return _EPOCH + timedelta(seconds=value)
-    return _EPOCH + timedelta(milliseconds=value)
+    if isinstance(value, str):
+        if not _NUMBER.fullmatch(value):
+            return datetime.fromisoformat(value)
+        value = float(value)
+    unit = next((unit for bound, unit in _UNITS if abs(value) < bound), _NANOSECONDS)
+    return _EPOCH + timedelta(seconds=value / unit)
 
 
 def _without(values: Mapping[str, Any], *names: str) -> dict[str, Any]:

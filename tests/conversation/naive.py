@@ -28,7 +28,7 @@ def message_in(line: bytes) -> Message | None:
     return Message(
         role=values["role"],
         content=values.get("content") or "",
-        timestamp=NO_TIME if values.get("timestamp") is None else datetime.fromisoformat(values["timestamp"]),
+        timestamp=datetime.fromisoformat(values["timestamp"]) if is_time(values.get("timestamp")) else NO_TIME,
         tool_calls=values.get("tool_calls"),
         tool_call_id=values.get("tool_call_id"),
         reasoning_content=values.get("reasoning_content"),
@@ -44,7 +44,7 @@ def has_the_shape_of_a_message(values: dict[str, Any]) -> bool:
         isinstance(role, str)
         and role != ""
         and has_content(values)
-        and (values.get("timestamp") is None or is_time(values["timestamp"]))
+        and (values.get("timestamp") is None or is_time(values["timestamp"]) or not values.keys() <= {*KNOWN})
         and isinstance(values.get("tool_calls"), list | None)
         and all(isinstance(values.get(name), str | None) for name in OPTIONAL_TEXTS)
     )

@@ -92,6 +92,15 @@ READ: dict[str, tuple[dict[str, Any], Message]] = {
         codex("response_item", type="function_call", name="Bash", arguments=None, call_id="c1"),
         Message("assistant", "", AT_NOON, tool_calls=[{"id": "c1", "name": "Bash", "arguments": None}]),
     ),
+    "Codex: a call of the shell": (
+        codex("response_item", type="local_shell_call", call_id="c1", action={"type": "exec", "command": ["date"]}),
+        Message(
+            "assistant",
+            "",
+            AT_NOON,
+            tool_calls=[{"id": "c1", "name": "local_shell", "arguments": {"type": "exec", "command": ["date"]}}],
+        ),
+    ),
     "Codex: a result": (
         codex("response_item", type="function_call_output", call_id="c1", output="noon"),
         Message("tool", "noon", AT_NOON, tool_call_id="c1"),
@@ -122,6 +131,14 @@ READ: dict[str, tuple[dict[str, Any], Message]] = {
         {"role": "assistant", "tool_calls": [OPENAI_CALL]},
         Message("assistant", "", NO_TIME, tool_calls=[OPENAI_CALL]),
     ),
+    "OpenAI: null and a call of the older API": (
+        {"role": "assistant", "content": None, "function_call": {"name": "Bash", "arguments": "{}"}},
+        Message("assistant", "", NO_TIME),
+    ),
+    "OpenAI: a result that is null": (
+        {"role": "tool", "tool_call_id": "c1", "content": None},
+        Message("tool", "", NO_TIME, tool_call_id="c1"),
+    ),
     "OpenAI: a refusal": (
         {"role": "assistant", "content": None, "refusal": "No."},
         Message("assistant", "No.", NO_TIME),
@@ -146,6 +163,35 @@ READ: dict[str, tuple[dict[str, Any], Message]] = {
     "a time in milliseconds": (
         {"role": "user", "content": "hi", "timestamp": SECONDS * 1000 + 5},
         Message("user", "hi", AT_NOON + timedelta(milliseconds=5)),
+    ),
+    "a time in microseconds": (
+        {"role": "user", "content": "hi", "timestamp": SECONDS * 10**6 + 5},
+        Message("user", "hi", AT_NOON + timedelta(microseconds=5)),
+    ),
+    "a time in nanoseconds": (
+        {"role": "user", "content": "hi", "timestamp": SECONDS * 10**9 + 5000},
+        Message("user", "hi", AT_NOON + timedelta(microseconds=5)),
+    ),
+    "a time as a text of digits": (
+        {"role": "user", "content": "hi", "timestamp": f"{SECONDS}005"},
+        Message("user", "hi", AT_NOON + timedelta(milliseconds=5)),
+    ),
+    "a time as a text with a fraction": (
+        {"role": "user", "content": "hi", "ts": f"{SECONDS}.5"},
+        Message("user", "hi", AT_NOON + timedelta(seconds=0.5)),
+    ),
+    "a time as a date of digits": (
+        {"role": "user", "content": "hi", "timestamp": "20260301"},
+        Message("user", "hi", datetime(2026, 3, 1)),  # noqa: DTZ001 - local time
+    ),
+    "another program's time that is no time": (
+        {"role": "user", "content": "hi", "timestamp": "yesterday", "model": "m"},
+        Message("user", "hi", NO_TIME),
+    ),
+    "Claude Code: a time past the calendar": (claude("user", "hi", timestamp=10**22), Message("user", "hi", NO_TIME)),
+    "Codex: a time that is a list": (
+        {**spoken("user", "hi", "input_text"), "timestamp": [2026]},
+        Message("user", "hi", NO_TIME),
     ),
     "a time with another name": ({"role": "user", "content": "", "created_at": SECONDS}, Message("user", "", AT_NOON)),
     "a time that is null": ({"role": "user", "content": "hi", "timestamp": None}, Message("user", "hi", NO_TIME)),
@@ -179,7 +225,8 @@ SKIPPED: dict[str, dict[str, Any]] = {
     "neither a text nor a time": {"role": "user"},
     "a time that is a truth value": {"role": "user", "content": "hi", "timestamp": True},
     "a time that is a list": {"role": "user", "content": "hi", "timestamp": [2026]},
-    "a time past the calendar": {"role": "user", "content": "hi", "timestamp": 10**18},
+    "a time that is no time": {"role": "user", "content": "hi", "timestamp": "yesterday"},
+    "a time past the calendar": {"role": "user", "content": "hi", "timestamp": 10**22},
     "a time past every float": {"role": "user", "content": "hi", "timestamp": 10**400},
 }
 
