@@ -14,7 +14,7 @@ import click
 from agent_memory._json import parse_json
 from agent_memory.cli.folder import Blocks, Folder
 from agent_memory.cli.leaving_out import Sieve, in_form_c
-from agent_memory.cli.output import Exit, counted, reported_progress, row, show_json
+from agent_memory.cli.output import Exit, argument, counted, reported_progress, row, show_json
 from agent_memory.cli.settings import Access, Settings
 from agent_memory.cli.sources import FoundFiles, Source, is_history
 from agent_memory.cli.transfer import (
@@ -236,8 +236,9 @@ def _notes_after(plan: ImportPlan, result: TransferResult, yes: bool) -> Iterato
     written = [plan.files[path] for path in result.written]
     if not yes and written:
         yield "nothing was written; --yes imports these files"
-    if yes and (name := next((file.name for file in written if file.messages), None)):
-        yield f"'conversation show --directory {field(name.rpartition('/')[0])}' prints a conversation"
+    directories = (argument(file.name.rpartition("/")[0]) for file in written if file.messages)
+    if yes and (directory := next(filter(None, directories), None)):
+        yield f"to print a conversation: agent-memory conversation show --directory {directory}"
 
 
 def _finish(settings: Settings, source: Source, plan: ImportPlan, result: TransferResult, yes: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -65,7 +66,8 @@ def compare(settings: Settings, location: LogLocation, after: str | None) -> Com
             findings = list(verifier.verify(agents, begin, progress))
         except BaseException:
             if progress.files:
-                note(f"go on with --after {field(f'{progress.agent}/{progress.path}')}; what was found before is lost")
+                last = shlex.quote(f"{progress.agent}/{progress.path}")
+                note(f"go on with --after {last}; what was found before is lost")
             raise
     return Compared(progress, findings, verifier.states.lost)
 

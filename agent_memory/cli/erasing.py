@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -212,7 +213,7 @@ def _hint(store: OpenStore, agent: str, path: str) -> str:
     except FileOperationError:  # the credentials may allow listing only the agent's tree
         return ""
     if path in agents:
-        return f"; there is an agent of that name: agent-memory forget --agent {path}"
+        return f"; there is an agent of that name: agent-memory forget --agent {shlex.quote(path)}"
     return "" if agent in agents else f"; {without_files(store.service, store.backend, agent)}"
 
 

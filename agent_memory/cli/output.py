@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -26,6 +27,7 @@ from agent_memory.errors import (
     PartialOperationError,
     UnsupportedOperationError,
 )
+from agent_memory.key.quoting import UNPRINTABLE
 from agent_memory.key.quoting import printable as printable
 
 if TYPE_CHECKING:
@@ -145,6 +147,11 @@ def show_json(document: Mapping[str, Any], *, err: bool = False) -> None:
 def note(text: str) -> None:
     """Print a note on stderr."""
     click.echo(printable(f"Note: {text}"), err=True)
+
+
+def argument(text: str) -> str | None:
+    """A text as an argument in a printed command; None if it has characters that must not be printed."""
+    return None if UNPRINTABLE.search(text) else shlex.quote(text)
 
 
 def row(*facts: str) -> str:

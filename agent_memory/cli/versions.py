@@ -18,7 +18,7 @@ from agent_memory.audit import LogLocation
 from agent_memory.cli.arguments import Days, Moment, ask, memory_path, require_answer, yes_option
 from agent_memory.cli.files import show_written
 from agent_memory.cli.log_options import location_of, log_option
-from agent_memory.cli.output import Exit, Explained, counted, moment, note, printable, row, show_json
+from agent_memory.cli.output import Exit, Explained, argument, counted, moment, note, printable, row, show_json
 from agent_memory.cli.settings import Access, Command, Settings, pass_settings
 from agent_memory.core.one_file import fails_alone
 from agent_memory.core.versions.origin import MadeBy
@@ -185,7 +185,8 @@ def naming_the_list(memory: AgentMemory, path: str) -> Iterator[None]:
     except AgentMemoryFileNotFoundError as error:
         if not memory.versions.list(path, limit=1):
             raise
-        raise Explained(error, f"see agent-memory versions {field(path)}", {}) from error
+        command = f"agent-memory versions {name}" if (name := argument(path)) else "the command versions"
+        raise Explained(error, f"see {command}", {}) from error
 
 
 def _earlier_version(settings: Settings, memory: AgentMemory, path: str) -> str:

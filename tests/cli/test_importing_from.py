@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
 import unicodedata
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from click.testing import Result
 
 from agent_memory import AgentMemoryService
+from agent_memory.cli.output import argument
 from tests.support.servers import S3Server
 
 Run = Callable[..., Result]
@@ -158,7 +160,7 @@ def test_with_yes_the_files_are_imported_and_the_conversations_can_be_read(run: 
     assert (result.exit_code, result.stdout.splitlines()[-1]) == (0, "imported 6 files, 0 were there already")
     assert stored(url) == IMPORTED
     directory = f"claude-code/{PROJECT}/0a1b"
-    assert f"Note: 'conversation show --directory {directory}' prints a conversation" in result.stderr
+    assert f"Note: to print a conversation: agent-memory conversation show --directory {directory}\n" in result.stderr
     shown = run("--url", url, "conversation", "show", "--directory", directory)
     assert [row.partition("] ")[2] for row in shown.stdout.splitlines()] == ["USER: which tea?", "ASSISTANT: green tea"]
     assert "1 line without a message skipped" in shown.stderr
@@ -293,6 +295,21 @@ def test_of_two_files_with_one_name_the_second_is_left_out(run: Run, home: Path)
     result = run("import", "--from", "claude-code", "--yes")
     assert (result.exit_code, stored()) == (4, {"claude-code/p/memory/12-30.md": "a"})
     assert "another file gets the same name in the memory, 'projects/p/memory/12-30.md'" in result.stderr
+
+
+@pytest.mark.parametrize("name", ["it's $(touch owned) `id`", "a b", "~"])
+def test_the_printed_command_opens_the_conversation_in_a_shell(run: Run, home: Path, name: str) -> None:
+    put(home / ".claude/projects", {f"{name}/s.jsonl": SESSION})
+    result = run("import", "--from", "claude-code", "--yes")
+    command = re.search(r"agent-memory (conversation show .*)\n", result.stderr)
+    assert command is not None
+    echoed = subprocess.run(["sh", "-c", f"printf '%s\\n' {command[1]}"], capture_output=True, text=True, check=True)
+    assert "USER: which tea?" in run(*echoed.stdout.splitlines()).stdout
+    assert not Path("owned").exists()
+
+
+def test_a_text_that_a_terminal_must_not_show_is_no_argument_of_a_printed_command() -> None:
+    assert [argument(text) for text in ("a", "a b", "a\x1b[2J", "a\u202eb")] == ["a", "'a b'", None, None]
 
 
 def test_a_damaged_file_is_reported_and_the_others_are_imported(run: Run, claude_home: Path) -> None:
