@@ -176,9 +176,10 @@ def bring(settings: Settings, source: Source, *, patterns: tuple[str, ...], over
         plan = ImportPlan(source, folder)
         paths = [path for path in found.files if sieve.takes(path)]
         with reported_progress("Files read", len(paths)) as advance:
-            for path in paths:
+            for path in sorted(paths, key=source.renames):  # a file keeps its own name
                 plan.add(path)
                 advance()
+        plan.files = dict(sorted(plan.files.items()))
         target = Target(store.service.agent(settings.agent), overwrite=overwrite, dry_run=not yes)
 
         def read(path: str, put: Put) -> bool:

@@ -40,8 +40,9 @@ class Pattern:
         return Pattern(tuple(above[:-1] if is_deep else above), is_deep, file)
 
     def covers(self, path: str) -> bool:
-        """Whether this is the path of a file that the pattern means."""
-        return self.is_inside(path) and fnmatchcase(path.rpartition("/")[2], self.file)
+        """Whether this is the path of a file that the pattern means; the case of the end is ignored."""
+        name = path.rpartition("/")[2]
+        return self.is_inside(path) and fnmatchcase(name.lower() if self.file.startswith("*") else name, self.file)
 
     def is_inside(self, path: str) -> bool:
         """Whether the path is below the directory of the pattern, at a depth where the pattern means files."""
@@ -104,14 +105,18 @@ class Source:
             if any(pattern.covers(path) for pattern in patterns):
                 found.files.append(path)
             elif any(pattern.is_inside(path) for pattern in deep):
-                found.packed += path.endswith(_PACKED)
-                found.ignored += not path.endswith(_PACKED)
+                found.packed += path.lower().endswith(_PACKED)
+                found.ignored += not path.lower().endswith(_PACKED)
         found.others = {
             path: error
             for path, error in listed.others.items()
             if any(pattern.covers(path) or (pattern.enters(path) and _is_at(path, pattern)) for pattern in patterns)
         }
         return found
+
+    def renames(self, path: str) -> bool:
+        """Whether a file gets another name in the memory than it has."""
+        return self.name_of(path) != f"{self.directory}/{self.shorten(path)}"
 
     def name_of(self, path: str) -> str:
         """The name of a file in the memory: its plain name, with a suggestion for each part that is invalid."""
@@ -125,14 +130,14 @@ class Source:
         short = self.shorten(in_form_c(path))
         if is_history(path):
             above, _, file = short.rpartition("/")
-            stem = file[: file.rindex(".")] if file.endswith(_LINES) else file
+            stem = file[: file.rindex(".")] if file.lower().endswith(_LINES) else file
             short = f"{above}/{stem}/{HISTORY}".lstrip("/") if file != HISTORY else short
         return f"{self.directory}/{short}"
 
 
 def is_history(path: str) -> bool:
     """Whether the lines of a file are messages."""
-    return not path.endswith(".md")
+    return not path.lower().endswith(".md")
 
 
 def _is_at(path: str, pattern: Pattern) -> bool:

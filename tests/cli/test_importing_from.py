@@ -312,6 +312,25 @@ def test_a_text_that_a_terminal_must_not_show_is_no_argument_of_a_printed_comman
     assert [argument(text) for text in ("a", "a b", "a\x1b[2J", "a\u202eb")] == ["a", "'a b'", None, None]
 
 
+def test_a_file_that_keeps_its_name_goes_before_a_file_that_would_take_it(run: Run, tmp_path: Path) -> None:
+    put(
+        tmp_path / "chats",
+        {".jsonl": SESSION, "history.jsonl": ROLLOUT, "a.jsonl": SESSION, "a/history.jsonl": ROLLOUT},
+    )
+    result = run("import", "--from", "../chats", "--yes")
+    assert (result.exit_code, stored()) == (4, {"chats/history.jsonl": ROLLOUT, "chats/a/history.jsonl": ROLLOUT})
+
+
+def test_the_end_of_a_name_is_compared_without_case(run: Run, tmp_path: Path) -> None:
+    put(tmp_path / "chats", {"NOTES.MD": "n", "X.JSONL": SESSION, "Y.NdJson": SESSION, "z.JSONL.GZ": "x"})
+    result = run("import", "--from", "../chats", "--yes")
+    assert (result.exit_code, stored()) == (
+        0,
+        {"chats/NOTES.MD": "n", "chats/X/history.jsonl": SESSION, "chats/Y/history.jsonl": SESSION},
+    )
+    assert "1 compressed file" in result.stderr
+
+
 def test_a_damaged_file_is_reported_and_the_others_are_imported(run: Run, claude_home: Path) -> None:
     project = claude_home / f"projects/{PROJECT}"
     (project / "bad.jsonl").write_bytes(bytes(range(256)) * 100)
