@@ -187,7 +187,8 @@ def bring(settings: Settings, source: Source, *, patterns: tuple[str, ...], over
                 return put(size, blocks)
 
         def write(path: str, size: int, blocks: Blocks) -> bool:
-            return target.put(plan.files[path].name, size, blocks)
+            file = plan.files[path]
+            return target.put(file.name, size, blocks, grows=file.messages is not None)
 
         result = transfer_all("Importing", list(plan.files), read, write)
     result.left += plan.left

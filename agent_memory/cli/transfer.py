@@ -12,11 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import click
 
-from agent_memory.backend import ABSENT, ANY
+from agent_memory.backend import ABSENT, ANY, Backend, ETag
 from agent_memory.cli.folder import BLOCK, Blocks
 from agent_memory.cli.inspection import agents_of
 from agent_memory.cli.output import (
@@ -193,37 +193,64 @@ class Target:
         self._large = threading.Lock()
         self._sizes = {entry.path: entry.size for entry in memory.list()}
 
-    def put(self, path: str, size: int, blocks: Blocks) -> bool:
+    def put(self, path: str, size: int, blocks: Blocks, *, grows: bool = False) -> bool:
         """Write a file of ``size`` bytes, or in a dry run nothing; False if it exists with the same content.
 
         ``blocks`` is called to compare and to write; each call gives the content from the beginning. Only one large
-        file is written at a time, so that the use of RAM does not grow with the number of threads.
+        file is written at a time, so that the use of RAM does not grow with the number of threads. With ``grows``, a
+        stored file that begins with the content counts as the same, and one that is the beginning of the content gets
+        the rest as one append, up to 50 MB.
 
         Raises:
+            ConflictError: the file was changed between the comparison and the append.
             FileAlreadyExistsError: the file exists with other content, and ``overwrite`` is not set.
         """
         with self._large if size > _LARGE else nullcontext():
             known = self._sizes.get(path)
-            if known == size and self._is_there(path, blocks):
+            stored = self._compare(path, blocks) if known == size or (grows and known is not None) else None
+            if stored and (stored.size == size or (grows and stored.size > size)):
                 return False
-            if known is not None and not self._overwrite:
+            part = stored if grows and size <= Backend.max_bytes else None
+            if known is not None and not (self._overwrite or part):
                 raise FileAlreadyExistsError("a file with other content exists", path=path)
             if self._dry_run:
                 Key.tree().join(path)  # refuses an invalid name
+            elif part and part.etag:
+                self._memory.append(path, _rest(blocks(), part.size), when=part.etag)
             else:
                 self._memory.write_blocks(path, blocks(), size, when=ANY if self._overwrite else ABSENT)
             return True
 
-    def _is_there(self, path: str, blocks: Blocks) -> bool:
-        async def same(reader: Reader) -> bool:
+    def _compare(self, path: str, blocks: Blocks) -> _StoredState | None:
+        """The state of a stored file that has the content, begins with it or is its beginning; None for another."""
+
+        async def state(reader: Reader) -> _StoredState | None:
+            first: ETag | None = None
             at = 0
             for block in blocks():
-                if await reader.read(at, at + len(block)) != block:
-                    return False
+                found = await reader.read(at, at + len(block))
+                first = first or reader.etag  # a later etag could include appends
+                if not block.startswith(found):
+                    return None
                 at += len(block)
-            return at == reader.size
+                if at >= reader.size:
+                    break
+            return _StoredState(reader.size, first)
 
-        return self._memory.scan(path, same)
+        return self._memory.scan(path, state)
+
+
+class _StoredState(NamedTuple):
+    size: int
+    etag: ETag | None
+
+
+def _rest(blocks: Iterable[bytes], start: int) -> bytes:
+    rest = bytearray()
+    for block in blocks:
+        rest += block[start:]
+        start = max(0, start - len(block))
+    return bytes(rest)
 
 
 def line_of(left: Untransferred) -> str:

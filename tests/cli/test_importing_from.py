@@ -197,12 +197,60 @@ def test_equal_files_are_not_written_again_and_different_ones_only_with_overwrit
     assert stored() == {**IMPORTED, first: "# Shop, changed\n"}
 
 
-def test_a_session_that_went_on_is_replaced_with_overwrite(run: Run, claude_home: Path) -> None:
+SESSION_FILE = f"projects/{PROJECT}/0a1b.jsonl"
+STORED_SESSION = f"claude-code/{PROJECT}/0a1b/history.jsonl"
+
+
+@pytest.mark.parametrize("end", ["", '{"type": "us'], ids=["whole lines", "half a line"])
+@pytest.mark.parametrize("options", [(), ("--overwrite",)])
+@pytest.mark.parametrize("url", [".agent-memory", "memory://went-on"])
+def test_a_session_that_went_on_gets_its_new_lines_as_one_append(
+    run: Run, claude_home: Path, options: tuple[str, ...], end: str, url: str
+) -> None:
+    long = SESSION + lines(claude("user", "x" * 1_000_000)) * 5
+    put(claude_home, {SESSION_FILE: long + end})
+    url = f"{url}-{len(options)}{len(end)}"
+    run("--url", url, "import", "--from", "claude-code", "--yes")
+    whole = long + lines(claude("user", "thanks"))
+    put(claude_home, {SESSION_FILE: whole})
+    for change in (("--dry-run",), ("--yes",)):
+        assert stored(url)[STORED_SESSION] == long + end
+        result = run("--url", url, "import", "--from", "claude-code", *change, *options)
+        told = result.stdout.endswith(" 1 file, 5 were there already\n")
+        assert (result.exit_code, told) == (0, True)
+    assert stored(url) == {**IMPORTED, STORED_SESSION: whole}
+    if url.startswith("."):
+        records = json.loads(run("--url", url, "--json", "audit", "show", "--last", "1").stdout)["records"]
+        assert [record["operation"] for record in records] == ["append"]
+
+
+@pytest.mark.usefixtures("claude_home")
+@pytest.mark.parametrize("options", [(), ("--overwrite",)])
+def test_a_history_with_more_lines_than_the_file_stays(run: Run, options: tuple[str, ...]) -> None:
     run("import", "--from", "claude-code", "--yes")
-    with (claude_home / f"projects/{PROJECT}/0a1b.jsonl").open("a") as file:
-        file.write(lines(claude("user", "thanks")))
-    assert run("import", "--from", "claude-code", "--yes", "--overwrite").stdout.endswith("5 were there already\n")
-    assert "thanks" in run("conversation", "show", "--directory", f"claude-code/{PROJECT}/0a1b").stdout
+    run("append", STORED_SESSION, more := lines(claude("user", "later")))
+    result = run("import", "--from", "claude-code", "--yes", *options)
+    assert (result.exit_code, result.stdout.endswith("imported 0 files, 6 were there already\n")) == (0, True)
+    assert stored() == {**IMPORTED, STORED_SESSION: SESSION + more}
+
+
+def test_a_history_with_other_lines_is_replaced_only_with_overwrite(run: Run, claude_home: Path) -> None:
+    run("import", "--from", "claude-code", "--yes")
+    run("append", STORED_SESSION, more := lines(claude("user", "later")))
+    for file in (SUBAGENT, SESSION + SUBAGENT, SESSION + SUBAGENT * 9):
+        put(claude_home, {SESSION_FILE: file})
+        assert run("import", "--from", "claude-code", "--yes").exit_code == 4
+        assert stored()[STORED_SESSION] == SESSION + more
+    assert run("import", "--from", "claude-code", "--yes", "--overwrite").exit_code == 0
+    assert stored()[STORED_SESSION] == file
+
+
+def test_a_markdown_file_that_grew_or_shrank_is_different(run: Run, claude_home: Path) -> None:
+    run("import", "--from", "claude-code", "--yes")
+    for text in ("# Me\nAnn\n", "# "):
+        put(claude_home, {"CLAUDE.md": text})
+        assert run("import", "--from", "claude-code", "--yes").exit_code == 4
+        assert stored() == IMPORTED
 
 
 @pytest.mark.usefixtures("claude_home")
