@@ -15,7 +15,7 @@ weights: Callable[[Path], dict[str, int]] = _SCRIPT["weights"]
 
 # Raise this on purpose: the greatest number of each, and the reason for more in the commit.
 BOUNDS = {
-    "code lines": 37_100,
+    "code lines": 37_200,
     "names of AgentMemory": 32,
     "parameters of AgentMemory": 63,
     "names of the room versions": 22,
@@ -25,7 +25,7 @@ BOUNDS = {
     "commands": 46,
     "modules": 314,
     "modules with one importer": 81,
-    "words of docs": 61_200,
+    "words of docs": 61_400,
 }
 
 PRODUCT = {
