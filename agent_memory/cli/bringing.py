@@ -17,9 +17,9 @@ from agent_memory.cli.leaving_out import Sieve, in_form_c
 from agent_memory.cli.output import Exit, argument, counted, reported_progress, row, show_json
 from agent_memory.cli.settings import Access, Settings
 from agent_memory.cli.sources import FoundFiles, Source, is_history
+from agent_memory.cli.target import Target
 from agent_memory.cli.transfer import (
     Put,
-    Target,
     TransferResult,
     Untransferred,
     print_result,

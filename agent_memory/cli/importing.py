@@ -21,9 +21,9 @@ from agent_memory.cli.output import counted
 from agent_memory.cli.presence import local_root, require_agent
 from agent_memory.cli.settings import Access, Command, Settings, pass_settings
 from agent_memory.cli.sources import source_of
+from agent_memory.cli.target import Target
 from agent_memory.cli.transfer import (
     Put,
-    Target,
     Untransferred,
     dry_run_option,
     finish,

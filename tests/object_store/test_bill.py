@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from agent_memory import PRESENT, SHA256, AgentMemory, AgentMemoryService, VersionLimits
-from agent_memory.cli.transfer import Target
+from agent_memory.cli.target import Target
 from agent_memory.conversation import ConversationMemory, Message
 from tests.object_store.proxy import Proxy
 from tests.support import sizes
