@@ -18,6 +18,8 @@ from starlette.requests import cookie_parser
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from agent_memory.web._text import ROOT
+
 LINK_SECONDS: Final = 60
 """The seconds after which a link is dead, if nobody used it."""
 MAX_SESSIONS: Final = 20
@@ -49,11 +51,16 @@ class WebAccess:
 
     Args:
         hosts: the values of ``Host`` that name the server, as ``127.0.0.1:8000``; compared without case.
+        root: the path below which the pages are; "" is the whole host. The cookie is sent only below it. A browser
+            sends the cookies of a host to all its ports, so another server of the host must not know this path.
+        https: whether browsers reach the pages by TLS.
     """
 
-    def __init__(self, hosts: Collection[str]) -> None:
+    def __init__(self, hosts: Collection[str], *, root: str = "", https: bool = False) -> None:
+        self.root = root
         self._hosts = frozenset(host.lower() for host in hosts)
-        self._cookie = f"agent-memory-{secrets.token_hex(4)}"  # cookies of a host are shared by all its ports
+        self._scheme = "https" if https else "http"
+        self._cookie = f"agent-memory-{secrets.token_hex(4)}"
         self._link: tuple[str, float] | None = None
         self._sessions: dict[str, str] = {}
 
@@ -74,8 +81,9 @@ class WebAccess:
             del self._sessions[next(iter(self._sessions))]
         session = secrets.token_urlsafe(32)
         self._sessions[session] = secrets.token_urlsafe(32)
-        answer = RedirectResponse("/", 303)
-        answer.set_cookie(self._cookie, session, httponly=True, samesite="strict")
+        answer = RedirectResponse(f"{self.root}/", 303)
+        secure = self._scheme == "https"
+        answer.set_cookie(self._cookie, session, path=self.root or "/", secure=secure, httponly=True, samesite="strict")
         return answer
 
     def csrf_of(self, headers: Headers) -> str | None:
@@ -90,7 +98,7 @@ class WebAccess:
         if len(hosts) != 1 or hosts[0] not in self._hosts:
             return 421, "This server does not have the name by which it was called."
         origins = [origin.lower() for origin in headers.getlist("origin")]
-        if origins != [f"http://{hosts[0]}"] and (origins or method not in _READING):
+        if origins != [f"{self._scheme}://{hosts[0]}"] and (origins or method not in _READING):
             return 403, "The request came from a page of another site."
         return None
 
@@ -127,15 +135,19 @@ class Guarded:
         headers, method, path = Headers(scope=scope), scope["method"], scope["path"]
         if refusal := self._access.refusal(headers, method):
             return self._refused(*refusal)
+        if path == OPEN and "prefetch" in headers.get("sec-purpose", ""):
+            return self._refused(403, "A link is opened, not fetched beforehand.")  # so that it still works
         if path == OPEN and method == "GET":
             token = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
             return self._access.enter(token) or self._refused(403, "This link was used already, or is too old.")
         if path.startswith(_STATIC):
             return self._app
         csrf = self._access.csrf_of(headers)
-        if csrf is None:
+        if csrf is None or not path.startswith(f"{self._access.root}/"):
             return self._refused(401, "These pages are open only to the browser that used their link.")
         scope[CSRF] = csrf
+        scope["path"] = path.removeprefix(self._access.root)
+        ROOT.set(self._access.root)
         return self._app
 
 

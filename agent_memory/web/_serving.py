@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
 from typing import Final
 
@@ -14,6 +15,7 @@ from agent_memory.web._access import WebAccess
 from agent_memory.web._pages import web_app
 
 _HOST: Final = "127.0.0.1"
+_USUAL_PORT: Final = 80
 MAX_REQUESTS: Final = 100
 """The most connections and requests in progress; a request on one more is answered with 503."""
 SECONDS_TO_ANSWER: Final = 10
@@ -48,7 +50,8 @@ async def serve_web(
     """
     with listener(_HOST, port) as listening_socket:
         number = listening_socket.getsockname()[1]
-        access = WebAccess([f"{_HOST}:{number}", f"localhost:{number}"])
+        names = [f"{host}{port}" for host in (_HOST, "localhost") for port in _ports(number)]
+        access = WebAccess(names, root=f"/{secrets.token_urlsafe(12)}")
         app = web_app(service, access, agent=agent, log=log, allow_write=allow_write)
         server = GracefulServer(
             uvicorn.Config(
@@ -67,3 +70,8 @@ async def serve_web(
         with ended_by_hangup(server):
             await server.serve(sockets=[listening_socket])
     server.raise_again()
+
+
+def _ports(number: int) -> list[str]:
+    """The ends of the names of a server; browsers leave the usual port out."""
+    return [f":{number}", *([""] if number == _USUAL_PORT else [])]

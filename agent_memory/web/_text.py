@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Final
 from urllib.parse import quote
@@ -20,6 +21,10 @@ _RIGHT_TO_LEFT: Final = re.compile(
     r"[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\U00010800-\U00010fff\U0001e800-\U0001efff]"
 )
 _PLAIN: Final = re.compile(r"[\w./-]*", re.ASCII)
+
+
+ROOT: Final[ContextVar[str]] = ContextVar("agent_memory_web_root", default="")
+"""The path below which the pages of this request are, without a slash at its end."""
 
 
 def shown(text: object) -> Markup:
@@ -101,7 +106,7 @@ def quoted(path: str) -> str:
 
 def url(*parts: str, **query: object) -> str:
     """The path of a page: its parts, and a query of the values that are not None or empty."""
-    path = "/".join(("", *map(quoted, parts)))
+    path = "/".join((ROOT.get(), *map(quoted, parts)))
     if not query:
         return path
     pairs = [

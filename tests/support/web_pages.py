@@ -42,9 +42,14 @@ class Pages:
     def port(self) -> int:
         return urlsplit(self.link).port or 0
 
+    root: str = ""
+
     def enter(self) -> httpx2.Client:
-        """Use the link, and return the client, which has the cookie now."""
-        assert self.client.get(self.link).status_code == 303
+        """Use the link, and return the client, which has the cookie now, and whose paths are below the root."""
+        answer = self.client.get(self.link)
+        assert answer.status_code == 303
+        self.root = answer.headers["location"].removesuffix("/")
+        self.client.base_url = f"{self.base}{self.root}"
         return self.client
 
     def raw(self, request: bytes) -> bytes:

@@ -39,15 +39,35 @@ def cookie_of(served: Pages) -> str:
 def test_the_link_opens_the_pages_once_and_redirects_away_from_the_token(store: Path) -> None:
     with pages(str(store)) as served:
         answer = served.client.get(served.link)
-        assert (answer.status_code, answer.headers["location"]) == (303, "/")
-        cookie = answer.headers["set-cookie"].lower()
-        assert "httponly" in cookie
-        assert "samesite=strict" in cookie
-        assert served.client.get("/").status_code == 200
+        home = answer.headers["location"]
+        assert (answer.status_code, len(home)) == (303, 18)
+        cookie = answer.headers["set-cookie"]
+        assert {"HttpOnly", f"Path={home.removesuffix('/')}", "SameSite=strict"} <= {*cookie.split("; ")}
+        assert served.client.get(home).status_code == 200
         with httpx2.Client(base_url=served.base) as other:
             assert other.get(served.link).status_code == 403
-            assert other.get("/").status_code == 401
-        assert served.client.get("/").status_code == 200
+            assert other.get(home).status_code == other.get("/").status_code == 401
+            assert home not in other.get("/").text + other.get(served.link).text
+        assert served.client.get(home).status_code == 200
+        assert served.client.get("/").status_code == 401, "the cookie is not sent to other paths"
+
+
+def test_a_link_that_is_fetched_beforehand_still_works(store: Path) -> None:
+    with pages(str(store)) as served:
+        assert served.client.get(served.link, headers={"Sec-Purpose": "prefetch;prerender"}).status_code == 403
+        assert served.enter().get("/").status_code == 200
+
+
+def test_behind_tls_the_cookie_is_secure_and_the_origin_is_that_of_tls() -> None:
+    access = WebAccess(["pages.example"], https=True)
+    answer = access.enter(access.new_link().rpartition("=")[2])
+    assert answer
+    assert {"Secure", "Path=/"} <= {*answer.headers["set-cookie"].split("; ")}
+    found = [
+        access.refusal(Headers({"host": "pages.example", "origin": f"{scheme}://pages.example"}), "POST")
+        for scheme in ("https", "http")
+    ]
+    assert [each and each[0] for each in found] == [None, 403]
 
 
 @pytest.mark.parametrize("token", ["", "x", "x" * 43, "\u00e9", "%00", "%ff"])
@@ -83,7 +103,7 @@ def test_only_the_newest_sessions_stay_open(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("path", ["/", "/timeline", "/agents/ann/tree/", "/agents/ann/raw/plan.md", "/search?q=plan"])
 def test_without_the_cookie_nothing_is_shown(served: Pages, path: str) -> None:
     for headers in ({}, {"Cookie": "a=b"}, {"Cookie": cookie_of(served)[:-1]}, {"Cookie": cookie_of(served) + "x"}):
-        with httpx2.Client(base_url=served.base, headers=headers) as other:
+        with httpx2.Client(base_url=served.base + served.root, headers=headers) as other:
             refused = other.get(path)
             assert refused.status_code == 401
             assert "ann" not in refused.text
@@ -92,7 +112,7 @@ def test_without_the_cookie_nothing_is_shown(served: Pages, path: str) -> None:
 def test_a_request_with_another_host_is_refused(served: Pages) -> None:
     names = ("evil.example", f"evil.example:{served.port}", "127.0.0.1", "127.0.0.1:1", f"127.0.0.1.evil:{served.port}")
     for name in (*names, f"127.0.0.1:{served.port}.evil.example", ""):
-        for path in ("/", served.link.removeprefix(served.base), "/static/style.css"):
+        for path in (f"{served.root}/", served.link.removeprefix(served.base), "/static/style.css"):
             request = f"GET {path} HTTP/1.1\r\nHost: {name}\r\nCookie: {cookie_of(served)}\r\nConnection: close\r\n\r\n"
             assert served.raw(request.encode()).startswith(b"HTTP/1.1 421 "), name
 
@@ -100,7 +120,7 @@ def test_a_request_with_another_host_is_refused(served: Pages) -> None:
 def test_a_request_without_one_host_is_refused(served: Pages) -> None:
     host = f"Host: 127.0.0.1:{served.port}\r\n"
     for hosts in ("", host + "Host: evil.example\r\n", "Host: evil.example\r\n" + host, host + host):
-        request = f"GET / HTTP/1.1\r\n{hosts}Cookie: {cookie_of(served)}\r\nConnection: close\r\n\r\n"
+        request = f"GET {served.root}/ HTTP/1.1\r\n{hosts}Cookie: {cookie_of(served)}\r\nConnection: close\r\n\r\n"
         assert served.raw(request.encode()).split(b" ")[1] in (b"400", b"421"), hosts
     absolute = f"GET http://evil.example/ HTTP/1.1\r\nHost: evil.example\r\nCookie: {cookie_of(served)}\r\n"
     assert served.raw(f"{absolute}Connection: close\r\n\r\n".encode()).split(b" ")[1] in (b"400", b"421")
@@ -108,7 +128,9 @@ def test_a_request_without_one_host_is_refused(served: Pages) -> None:
 
 def test_the_servers_own_names_are_served(served: Pages) -> None:
     for name in (f"127.0.0.1:{served.port}", f"localhost:{served.port}", f"LOCALHOST:{served.port}"):
-        request = f"GET / HTTP/1.1\r\nHost: {name}\r\nCookie: {cookie_of(served)}\r\nConnection: close\r\n\r\n"
+        request = (
+            f"GET {served.root}/ HTTP/1.1\r\nHost: {name}\r\nCookie: {cookie_of(served)}\r\nConnection: close\r\n\r\n"
+        )
         assert served.raw(request.encode()).startswith(b"HTTP/1.1 200 "), name
 
 
@@ -129,8 +151,8 @@ def test_a_change_needs_an_origin(served: Pages) -> None:
 @pytest.mark.parametrize("has_session", [True, False])
 def test_every_answer_forbids_frames_scripts_of_others_and_caches(served: Pages, path: str, has_session: bool) -> None:
     cookies = {"Cookie": cookie_of(served)} if has_session else {}
-    with httpx2.Client(base_url=served.base, headers=cookies) as client:
-        headers = client.get(path).headers
+    with httpx2.Client(headers=cookies) as client:
+        headers = client.get(f"{served.base}{served.root if '/static' not in path else ''}{path}").headers
     policy = headers["content-security-policy"]
     assert "unsafe-" not in policy
     is_download = "/raw/" in path and has_session
@@ -153,7 +175,7 @@ def test_every_answer_forbids_frames_scripts_of_others_and_caches(served: Pages,
     ],
 )  # fmt: skip
 def test_a_path_outside_the_view_is_refused(served: Pages, path: str) -> None:
-    request = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\nCookie: {cookie_of(served)}\r\n"
+    request = f"GET {served.root}{path} HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\nCookie: {cookie_of(served)}\r\n"
     answer = served.raw(f"{request}Connection: close\r\n\r\n".encode())
     assert answer.startswith(b"HTTP/1.1 404 "), answer[:200]
     assert b"ben" not in answer.split(b"<main")[0].split(b"\r\n\r\n")[0]

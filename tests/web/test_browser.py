@@ -10,7 +10,9 @@ import os
 import re
 import shutil
 import subprocess
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,7 +20,7 @@ import pytest
 
 from tests.support import sizes
 from tests.support.servers import Root
-from tests.support.web_pages import SCRIPT, pages
+from tests.support.web_pages import SCRIPT, Pages, pages
 from tests.web.seeding import seed
 
 pytest.importorskip("playwright.sync_api", reason="needs the extra `docs`")
@@ -54,9 +56,10 @@ PAGES = {
 class Watched:
     """A page of the browser, and everything that it must not do."""
 
-    def __init__(self, page: Page, base: str) -> None:
+    def __init__(self, page: Page, served: Pages) -> None:
         self.page = page
-        self.base = base
+        self.base = served.base
+        self.home = ""
         self.faults: list[str] = []
         page.on("console", self._told)
         page.on("pageerror", lambda error: self.faults.append(f"error: {error}"))
@@ -71,8 +74,12 @@ class Watched:
         if not request.url.startswith((f"{self.base}/", "data:", "blob:")):
             self.faults.append(f"asks {request.url}")
 
+    def enter(self, link: str) -> None:
+        self.page.goto(link)
+        self.home = self.page.url.removesuffix("/")
+
     def open(self, path: str) -> Page:
-        self.page.goto(f"{self.base}{path}")
+        self.page.goto(f"{self.home}{path}")
         return self.page
 
     def require_quiet(self) -> None:
@@ -97,8 +104,8 @@ def watched(browser: Browser, root: Root) -> Iterator[Watched]:
     options = {"AGENT_MEMORY_STORAGE_OPTIONS": json.dumps(root.options)}
     with pages(root.url, "--json", "web", "--allow-write", "--as", "Pat", env=options) as served:
         context = browser.new_context(viewport=WIDE)
-        watched = Watched(context.new_page(), served.base)
-        watched.page.goto(served.link)
+        watched = Watched(context.new_page(), served)
+        watched.enter(served.link)
         yield watched
         watched.require_quiet()
         context.close()
@@ -220,10 +227,10 @@ def test_another_site_neither_frames_the_pages_nor_sends_forms(watched: Watched,
     """The browser holds the session's cookie, and the page of the other site knows the address."""
     context = watched.page.context
     evil = context.new_page()
-    address = f"{watched.base}/agents/travel-planner"
-    attack = f"""<iframe src="{watched.base}/"></iframe>
+    address = f"{watched.home}/agents/travel-planner"
+    attack = f"""<iframe src="{watched.home}/"></iframe>
         <form method="post" action="{address}/undo"><input name="actor" value="claude"></form>
-        <img src="{watched.base}/agents/travel-planner/raw/plan.md">"""
+        <img src="{watched.home}/agents/travel-planner/raw/plan.md">"""
     evil.route("http://evil.example/", lambda route: route.fulfill(body=attack, content_type="text/html"))
     evil.goto("http://evil.example/")
     evil.wait_for_timeout(300)
@@ -233,10 +240,34 @@ def test_another_site_neither_frames_the_pages_nor_sends_forms(watched: Watched,
     assert answered.value.status == 403
     assert "21C" in watched.open(PLAN).locator("main").inner_text()
     with_token = browser.new_context().new_page()
-    with_token.goto(f"{watched.base}/")
+    with_token.goto(f"{watched.home}/")
     assert "Not open" in with_token.content()
     assert faults_of(with_token) == []
     with_token.context.close()
+
+
+@pytest.mark.parametrize("root", ["local"], indirect=True)
+def test_a_server_at_another_port_of_the_host_does_not_get_the_cookie(watched: Watched) -> None:
+    got: list[str | None] = []
+
+    class Other(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            got.append(self.headers["Cookie"])
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """Write nothing."""
+
+    with HTTPServer(("127.0.0.1", 0), Other) as server:
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        other = watched.page.context.new_page()
+        answer = other.request.get(f"http://127.0.0.1:{server.server_address[1]}/")
+        thread.join()
+        assert (answer.status, got) == (204, [None])
+        other.close()
+    assert watched.page.context.cookies(watched.home)
 
 
 def test_exported_pages_are_accessible_and_ask_for_nothing(browser: Browser, tmp_path: Path) -> None:

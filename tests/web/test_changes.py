@@ -297,7 +297,8 @@ def _race(clients: list[httpx2.Client], path: str, call: str, kind: str) -> list
     for client in clients:
         if kind == "restore":
             listing = client.get(f"/agents/ann/versions/{path}").text
-            page = client.get(html.unescape(re.findall(r'href="([^"]*/version/[^"]*)"', listing)[0])).text
+            address = html.unescape(re.findall(r'href="([^"]*/version/[^"]*)"', listing)[0])
+            page = client.get(str(client.base_url.copy_with(raw_path=address.encode()))).text
         else:
             page = client.get(f"/agents/ann/undo?call={call}").text
         forms.append(form_of(page, kind))
@@ -305,7 +306,7 @@ def _race(clients: list[httpx2.Client], path: str, call: str, kind: str) -> list
 
     def send(client: httpx2.Client, form: dict[str, str]) -> httpx2.Response:
         barrier.wait(60)
-        origin = str(client.base_url).rstrip("/")
+        origin = f"{client.base_url.scheme}://{client.base_url.netloc.decode()}"
         return client.post(f"/agents/ann/{kind}", data=form, headers={"Origin": origin})
 
     with ThreadPoolExecutor(len(clients)) as pool:
