@@ -194,7 +194,7 @@ SUBJECTS = [
         graph,
         {
             "the first turn of a thread": lambda app, n: turn(app, f"{n}"),
-            "a turn after 50 others": lambda app, _: turn(app, "old"),
+            "a turn after 50 to 250 others": lambda app, _: turn(app, "old"),
         },
         {"get_state after 50 turns": lambda app, _: app.get_state({"configurable": {"thread_id": "old"}})},
     ),
