@@ -489,7 +489,7 @@ def served(directory: Path) -> Iterator[str]:
         server = subprocess.Popen(adk, cwd=directory, env=environment, stdout=log, stderr=log)
     try:
         for _ in range(600):
-            if "Application startup complete" in (directory / "log").read_text().rpartition("Started server")[2]:
+            if "running on" in (directory / "log").read_text().rpartition("Started server")[2]:
                 break
             time.sleep(0.1)
         yield f"http://127.0.0.1:{port}"
