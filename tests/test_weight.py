@@ -25,7 +25,7 @@ BOUNDS = {
     "commands": 46,
     "modules": 315,
     "modules with one importer": 81,
-    "words of docs": 61_400,
+    "words of docs": 62_300,
 }
 
 PRODUCT = {
