@@ -41,7 +41,6 @@ BAD_LINES = [
     line("half")[:20] + b"\n",
     b'["user", "hi"]\n',
     b'{"content": "no role", "timestamp": "2026-03-01T12:00:00"}\n',
-    b'{"role": "user", "content": "no time"}\n',
     line("no such time", timestamp="yesterday"),
     b"\xff\xfe\x80 \xc3\n",
     line("find me").replace(b"me", b"\xff"),
