@@ -30,9 +30,11 @@ class TimelinePage(NamedTuple):
     Attributes:
         records: the records.
         looked_at: how many lines of the log were looked at for them.
-        next: continues after them, at an older line; "" at the beginning of the log.
+        next: continues after them, at an older line; "" if there is none, or if no line has a place.
         others: how many lines no writer of the log wrote.
         until: the time of the oldest record that was looked at, in POSIX seconds; None if there was none.
+        is_reached: whether the place was found after which the page begins.
+        is_whole: whether the log was read to its beginning.
     """
 
     records: tuple[Record, ...]
@@ -40,54 +42,68 @@ class TimelinePage(NamedTuple):
     next: str
     others: int
     until: float | None
+    is_reached: bool
+    is_whole: bool
 
 
 def timeline(location: LogLocation, chosen: RecordFilter, after: str, most: int = PAGE) -> TimelinePage:
     """Read the newest chosen records older than the line ``after``, which is `TimelinePage.next` of an earlier page."""
+    timed = _TimedLines(lines_of(location, newest_first=True))
+    lines = iter(timed)
+    if after and not _skip(lines, after):
+        return TimelinePage((), 0, after if timed.is_late else "", 0, None, is_reached=False, is_whole=False)
     found: list[Record] = []
     others = looked_at = 0
-    until, texts = None, chosen.texts
-    for line in _in_time(_older(lines_of(location, newest_first=True), after)):
+    last, until, texts = b"", None, chosen.texts
+    for line in lines:
         looked_at += 1
         if texts and has_none_of(line, texts):
-            if looked_at >= _MOST_LINES:
-                return TimelinePage(tuple(found), looked_at, _place(line) or "", others, until)
-            continue
-        if (record := parsed(line)) is None:
+            last = line
+        elif record := parsed(line):
+            last, until = line, time_of(record.record).timestamp()
+            facts = record.record if record.is_as_written else {**record.record, EDITED: True}
+            if chosen(facts):
+                found.append(chosen.plain(facts))
+        else:
             others += bool(line)
-            continue
-        until = time_of(record.record).timestamp()
-        facts = record.record if record.is_as_written else {**record.record, EDITED: True}
-        if chosen(facts):
-            found.append(chosen.plain(facts))
-        if (len(found) >= most or looked_at >= _MOST_LINES) and (place := _place(line)):
-            return TimelinePage(tuple(found), looked_at, place, others, until)
-    return TimelinePage(tuple(found), looked_at, "", others, until)
+        if last and (len(found) >= most or looked_at >= _MOST_LINES):
+            return TimelinePage(tuple(found), looked_at, _place(last), others, until, is_reached=True, is_whole=False)
+    if timed.is_late and after and not looked_at:
+        return TimelinePage((), 0, after, 0, None, is_reached=False, is_whole=False)
+    place = _place(last) if timed.is_late and last else ""
+    return TimelinePage(tuple(found), looked_at, place, others, until, is_reached=True, is_whole=not timed.is_late)
 
 
-def _older(lines: Iterator[bytes], after: str) -> Iterator[bytes]:
-    """The lines after the one with a place; all lines if no place is given."""
-    if after:
-        writer, _, number = after.partition("-")
-        wanted = f'"writer":"{writer}","seq":{number},'.encode(errors="replace")
-        for line in lines:
-            if wanted in line[:_FRONT]:
-                break
-    return lines
+def _skip(lines: Iterator[bytes], after: str) -> bool:
+    """Read the lines up to the one with a place, and return whether there is one."""
+    writer, _, number = after.partition("-")
+    wanted = f'"writer":"{writer}","seq":{number},'.encode(errors="replace")
+    return any(wanted in line[:_FRONT] for line in lines)
 
 
-def _place(line: bytes) -> str | None:
+def _place(line: bytes) -> str:
     found = head(line)
-    return f"{found.writer}-{found.seq}" if found else None
+    return f"{found.writer}-{found.seq}" if found else ""
 
 
-def _in_time(lines: Iterator[bytes]) -> Iterator[bytes]:
-    """The lines that are read in `_SECONDS`, at least one."""
-    until = time.monotonic() + _SECONDS
-    for line in lines:
-        yield line
-        if time.monotonic() > until:
-            return
+class _TimedLines:
+    """The lines that are read in `_SECONDS`, at least one.
+
+    Attributes:
+        is_late: whether there were more lines when the time was over.
+    """
+
+    def __init__(self, lines: Iterator[bytes]) -> None:
+        self.is_late = False
+        self._lines = lines
+        self._ends = time.monotonic() + _SECONDS
+
+    def __iter__(self) -> Iterator[bytes]:
+        for number, line in enumerate(self._lines):
+            if number and time.monotonic() > self._ends:
+                self.is_late = True
+                return
+            yield line
 
 
 @dataclass
@@ -117,7 +133,8 @@ def activity(location: LogLocation, agent: str | None) -> Activity:
     """Count the changes that the log has of an agent, or of all agents."""
     first = datetime.now(UTC).date() - timedelta(days=DAYS - 1)
     found = Activity(since=first, is_whole=False)
-    for looked_at, line in enumerate(_in_time(lines_of(location, newest_first=True))):
+    lines = _TimedLines(lines_of(location, newest_first=True))
+    for looked_at, line in enumerate(lines):
         record = parsed(line)
         if record is None:
             continue
@@ -128,7 +145,7 @@ def activity(location: LogLocation, agent: str | None) -> Activity:
         found.since = max(day, first)
         _count(found, record.record, day, agent, first)
     else:
-        found.is_whole = True
+        found.is_whole = not lines.is_late
     if found.is_whole:
         found.since = first
     return found

@@ -98,6 +98,33 @@ def test_a_filter_that_looked_at_too_many_records_says_so_and_goes_on(
 
 
 @pytest.mark.usefixtures("recorded")
+def test_a_timeline_that_ran_out_of_time_says_so_and_goes_on(browse: Browse, monkeypatch: pytest.MonkeyPatch) -> None:
+    pages = browse()
+    with monkeypatch.context() as patched:
+        patched.setattr(_timeline, "_SECONDS", -1)  # one line is read
+        text = pages.text("/timeline")
+        assert len(rows(text)) == 1
+        assert "These are all" not in text
+        assert "counted back to" in text
+        assert "counted back to" in pages.text("/")
+        following = html.unescape(re.findall(r'href="([^"]*before=[^"]*)"', text)[0])
+        late = pages.text(following)
+        assert "were not reached in 3 seconds" in late
+        assert "These are all" not in late
+    text = pages.text(following)
+    assert len(rows(text)) == 5
+    assert "These are all" in text
+
+
+@pytest.mark.usefixtures("recorded")
+def test_a_place_that_the_log_does_not_have_is_told(browse: Browse) -> None:
+    for place in ("0" * 16 + "-1", "nonsense", "%00-%ff"):
+        text = browse().text(f"/timeline?before={place}")
+        assert "The log has no record at this place" in text
+        assert "These are all" not in text
+
+
+@pytest.mark.usefixtures("recorded")
 def test_pages_of_one_agent_have_the_records_of_no_other(browse: Browse) -> None:
     pages = browse(agent="ann")
     for asked in ("", "?agent=ben", "?actor=claude"):
