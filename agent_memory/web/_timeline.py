@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ DAYS: Final = 30
 _MOST_LINES: Final = 50_000
 _SECONDS: Final = 3.0
 _FRONT: Final = 400
+_WRITTEN: Final = re.compile(rb'","time":"(\d{4}-\d\d-\d\d)T')
 
 
 class TimelinePage(NamedTuple):
@@ -113,14 +115,14 @@ class Activity:
     Attributes:
         by_agent: the changes of each agent and day.
         by_actor: the changes of each actor.
-        since: the first day that was counted to its end.
-        is_whole: whether all days were.
+        looked_at: how many lines of the log were looked at.
+        is_whole: whether these were all.
     """
 
     by_agent: dict[str, Counter[date]] = field(default_factory=dict)
     by_actor: Counter[str] = field(default_factory=Counter)
-    since: date = date.min
-    is_whole: bool = True
+    looked_at: int = 0
+    is_whole: bool = False
 
     def of(self, agent: str | None) -> Counter[date]:
         """The changes of each day, of one agent or of all."""
@@ -132,22 +134,19 @@ class Activity:
 def activity(location: LogLocation, agent: str | None) -> Activity:
     """Count the changes that the log has of an agent, or of all agents."""
     first = datetime.now(UTC).date() - timedelta(days=DAYS - 1)
-    found = Activity(since=first, is_whole=False)
+    found = Activity()
+    old = str(first - timedelta(days=1)).encode()
     lines = _TimedLines(lines_of(location, newest_first=True))
-    for looked_at, line in enumerate(lines):
-        record = parsed(line)
-        if record is None:
+    for line in lines:
+        if found.looked_at >= _MOST_LINES:
+            return found
+        found.looked_at += 1
+        # Clocks differ and logs are merged: newer records may follow an old one. To parse all would take seconds.
+        if (written := _WRITTEN.search(line[:_FRONT])) and written[1] < old:
             continue
-        day = time_of(record.record).date()
-        if day < first - timedelta(days=1) or looked_at > _MOST_LINES:
-            found.is_whole = looked_at <= _MOST_LINES
-            break
-        found.since = max(day, first)
-        _count(found, record.record, day, agent, first)
-    else:
-        found.is_whole = not lines.is_late
-    if found.is_whole:
-        found.since = first
+        if record := parsed(line):
+            _count(found, record.record, time_of(record.record).date(), agent, first)
+    found.is_whole = not lines.is_late
     return found
 
 
