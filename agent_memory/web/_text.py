@@ -16,6 +16,7 @@ from agent_memory.key.quoting import UNPRINTABLE, printable
 _STEPS: Final = ((60, "second"), (60, "minute"), (24, "hour"), (30, "day"), (12, "month"), (0, "year"))
 _UNITS: Final = ("bytes", "kB", "MB", "GB", "TB")
 _THOUSAND: Final = 1000
+_MOST_SHOWN: Final = 10**18
 _TEN: Final = 10
 _RIGHT_TO_LEFT: Final = re.compile(
     r"[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\U00010800-\U00010fff\U0001e800-\U0001efff]"
@@ -85,6 +86,8 @@ def distance(seconds: float) -> str:
 
 def size(number: float) -> str:
     """A number of bytes: ``1,234 bytes``, ``1.2 MB``."""
+    if number >= _MOST_SHOWN:  # another program may have stored any number
+        return f"{_MOST_SHOWN // _THOUSAND**4:,} {_UNITS[-1]} or more"
     if number < _THOUSAND * _TEN:
         return f"{int(number):,} byte{'' if number == 1 else 's'}"
     for unit in _UNITS[1:-1]:

@@ -187,6 +187,9 @@ def test_a_hostile_log_is_shown_as_text(root: Root, browse: Browse) -> None:
     lines += [b"<script>alert(1)</script>\n", b"\xff\n", b"x" * 10_000_000 + b"\n"]
     strange = {"actor": "a", "reason": [1, {"<b>": None}], "replayed": {"<b>": 1}, "path": "", "agent": "~"}
     lines.append(encode("0" * 16, len(lines), before, "operation", 1.7e9, strange)[0])
+    for number in (10**400, 10**18, 10**18 - 1):
+        line, before = encode("0" * 16, len(lines) + 1, before, "operation", 1.7e9, {"size": number})
+        lines.append(line)
     log = Path(root.url) / ".agent-memory/audit/2026-01-01.jsonl"
     log.parent.mkdir(parents=True)
     log.write_bytes(b"".join(lines))
@@ -194,6 +197,7 @@ def test_a_hostile_log_is_shown_as_text(root: Root, browse: Browse) -> None:
     text = pages.text("/timeline")
     require_harmless(text)
     assert "3 lines of the log were not written by a writer of the log" in text
-    assert len(rows(text)) == len(HOSTILE) + 1
+    assert len(rows(text)) == len(HOSTILE) + 4
+    assert text.count("1,000,000 TB or more") == 2
     require_harmless(pages.text("/timeline/chain?ask=1"))
     require_harmless(pages.text("/"))
