@@ -19,8 +19,9 @@ from agent_memory.web._lines import LinesPage, ShownLine, lines_page, position_o
 from agent_memory.web._markdown import rendered
 from agent_memory.web._site import Site
 
-MOST_RENDERED: Final = 200_000
-"""The bytes of a file that is rendered as Markdown, or formatted as JSON."""
+MOST_RENDERED: Final = 64 * 1024
+"""The bytes of a file that is rendered as Markdown; a hostile one of this size takes a second."""
+_MOST_FORMATTED: Final = 200_000
 _LONGEST_MESSAGE: Final = 64 * 1024
 _MOST_CHARACTERS: Final = 20_000
 _HEX_ROW: Final = 16
@@ -93,8 +94,8 @@ async def conversation_view(site: Site, memory: AsyncAgentMemory, path: str, at:
 
 async def json_view(site: Site, memory: AsyncAgentMemory, path: str, at: int, line: int) -> dict[str, Any]:
     """The file as formatted JSON; ``problem`` says why it is not."""
-    del at, line
-    data, reason = await _small(site, memory, path, "formatted")
+    del site, at, line
+    data, reason = await _small(memory, path, "formatted", _MOST_FORMATTED)
     if reason:
         return {"problem": reason}
     return await in_thread(lambda: _formatted(data))
@@ -105,28 +106,28 @@ def _formatted(data: bytes) -> dict[str, Any]:
         text = json.dumps(parse_json(data), indent=2, ensure_ascii=False)
     except (ValueError, RecursionError):
         return {"problem": "This is not JSON."}
-    return {"problem": "", "lines": text[: 5 * MOST_RENDERED].split("\n")}
+    return {"problem": "", "lines": text[: 5 * _MOST_FORMATTED].split("\n")}
 
 
 async def markdown_view(site: Site, memory: AsyncAgentMemory, path: str, at: int, line: int) -> dict[str, Any]:
     """The file as rendered Markdown; ``problem`` says why it is not."""
     del at, line
-    data, reason = await _small(site, memory, path, "rendered")
+    data, reason = await _small(memory, path, "rendered", MOST_RENDERED)
     if reason:
         return {"problem": reason}
     text = data.removeprefix(MARK).decode(errors="replace")
-    return {"problem": "", "prose": await in_thread(lambda: rendered(text))}
+    async with site.large:  # rendering takes the processor
+        return {"problem": "", "prose": await in_thread(lambda: rendered(text))}
 
 
-async def _small(site: Site, memory: AsyncAgentMemory, path: str, what: str) -> tuple[bytes, str]:
+async def _small(memory: AsyncAgentMemory, path: str, what: str, most: int) -> tuple[bytes, str]:
     """The bytes of a file, and ""; or why they are not shown in this way."""
-    del site
 
     async def read(reader: Reader) -> tuple[bytes, int]:
-        return await reader.read(0, MOST_RENDERED), reader.size
+        return await reader.read(0, most), reader.size
 
     data, size = await memory.scan(path, read)
-    return data, f"Files of more than {MOST_RENDERED:,} bytes are not {what}." if size > len(data) else ""
+    return data, f"Files of more than {most:,} bytes are not {what}." if size > len(data) else ""
 
 
 async def agent_view(site: Site, memory: AsyncAgentMemory, path: str, at: int, line: int) -> dict[str, Any]:

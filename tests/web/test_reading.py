@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import html
 import json
 import os
@@ -13,10 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from agent_memory import AgentMemoryService, Operation, hookimpl
+from agent_memory import AgentMemoryService, AsyncAgentMemoryService, Operation, hookimpl
 from agent_memory.conversation import ConversationMemory, Message
 from agent_memory.tools.memory_tool import MemoryTool
-from agent_memory.web import _files, _home
+from agent_memory.web import _files, _home, _views
+from agent_memory.web._site import Site
 from agent_memory.web._text import when
 from tests.support.servers import Root
 from tests.support.web_pages import InProcess
@@ -299,6 +301,50 @@ def test_links_of_rendered_markdown_show_where_they_lead(service: AgentMemorySer
     assert [link["href"] for link in links] == ["https://example.org/x", "https://e.org"]
     assert {link["rel"] for link in links} == {"noreferrer noopener nofollow"}
     assert "<https://example.org/x>" in found.shown
+
+
+def test_the_cells_of_rendered_tables_have_no_style(service: AgentMemoryService, browse: Browse) -> None:
+    service.write_memory_file("ann", "a.md", "|a|b|c|\n|:-|-:|:-:|\n|1|2|3|\n")
+    page = browse().text("/agents/ann/file/a.md?as=markdown")
+    require_harmless(page)
+    cells = [attributes for tag, attributes in elements(page).found if tag == "td"]
+    assert cells == [{"class": "to-left"}, {"class": "to-right"}, {"class": "to-center"}]
+
+
+@pytest.mark.parametrize(("rows", "tables"), [(100, 1), (300, 0)])
+def test_a_table_of_too_many_cells_is_text(service: AgentMemoryService, browse: Browse, rows: int, tables: int) -> None:
+    service.write_memory_file("ann", "a.md", "|a" * 50 + "\n" + "|-" * 50 + "\n" + "|1\n" * rows)
+    assert browse().text("/agents/ann/file/a.md?as=markdown").count("<table") == tables
+
+
+def test_tables_share_the_number_of_cells(service: AgentMemoryService, browse: Browse) -> None:
+    service.write_memory_file("ann", "a.md", ("|a" * 50 + "\n" + "|-" * 50 + "\n" + "|1\n" * 20 + "\n") * 100)
+    page = browse().text("/agents/ann/file/a.md?as=markdown")
+    assert 0 < page.count("<td") <= 10_000
+
+
+@pytest.mark.parametrize(("size", "is_rendered"), [(64 * 1024, True), (64 * 1024 + 1, False)])
+def test_markdown_is_rendered_up_to_a_size(
+    service: AgentMemoryService, browse: Browse, size: int, is_rendered: bool
+) -> None:
+    service.write_memory_file("ann", "a.md", "x" * size)
+    page = browse().text("/agents/ann/file/a.md?as=markdown")
+    assert ('class="prose"' in page) == is_rendered
+    assert ("Files of more than 65,536 bytes are not rendered" in page) != is_rendered
+
+
+def test_few_files_are_rendered_at_once(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
+    admitted: list[bool] = []
+
+    async def render() -> None:
+        async with AsyncAgentMemoryService(root.url, storage_options=root.options) as service:
+            site = Site(service, None, None, True, large=asyncio.Semaphore(1))
+            await site.memory("ann").write("a.md", "x")
+            monkeypatch.setattr(_views, "rendered", lambda _: admitted.append(site.large.locked()))
+            await _views.markdown_view(site, site.memory("ann"), "a.md", 0, 1)
+
+    asyncio.run(render())
+    assert admitted == [True]
 
 
 def test_a_search_finds_lines_of_all_agents_and_marks_the_words(service: AgentMemoryService, browse: Browse) -> None:
