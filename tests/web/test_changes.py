@@ -6,9 +6,10 @@ import html
 import json
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from urllib.parse import urlencode
 
 import httpx2
 import pytest
@@ -159,6 +160,23 @@ def test_a_form_of_another_site_or_session_changes_nothing(memory: AgentMemory, 
     for method in ("GET", "PUT", "DELETE"):
         send = pages._client.request(method, "/agents/ann/restore", headers={"Origin": "http://memory.test"})
         assert pages._runner.run(send).status_code == 405
+    assert memory.read("a.md") == "first\n"
+
+
+def test_a_form_with_a_transfer_encoding_is_refused_unread(memory: AgentMemory, browse: Browse) -> None:
+    pages = browse(allow_write=True)
+    form = urlencode(form_of(pages.text(earlier(pages)), "restore")).encode()
+    read: list[bytes] = []
+
+    async def body() -> AsyncIterator[bytes]:
+        read.append(form)
+        yield form
+
+    headers = {"Origin": "http://memory.test", "Content-Type": "application/x-www-form-urlencoded"}
+    for more in ({}, {"Content-Length": str(len(form)), "Transfer-Encoding": "chunked"}):
+        send: Any = pages._client.post("/agents/ann/restore", content=body(), headers={**headers, **more})
+        assert pages._runner.run(send).status_code == 411
+    assert read == []
     assert memory.read("a.md") == "first\n"
 
 
