@@ -114,7 +114,7 @@ class Activity:
 
     Attributes:
         by_agent: the changes of each agent and day.
-        by_actor: the changes of each actor.
+        by_actor: the changes of each actor; "" is nobody named.
         looked_at: how many lines of the log were looked at.
         is_whole: whether these were all.
     """
@@ -155,4 +155,4 @@ def _count(found: Activity, record: Record, day: date, agent: str | None, first:
     name = record.get("agent")
     if changes and name is not None and agent in (None, name) and day >= first:
         found.by_agent.setdefault(name, Counter())[day] += 1
-        found.by_actor[record.get("actor") or "nobody named"] += 1
+        found.by_actor[record.get("actor") or ""] += 1

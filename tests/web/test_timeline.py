@@ -141,6 +141,16 @@ def test_a_record_of_a_wrong_clock_does_not_end_the_counting(root: Root, browse:
     assert "2 changes in the last 30 days" in browse().text("/timeline")
 
 
+def test_nobody_named_is_no_actor(recorded: Root, browse: Browse) -> None:
+    plugin = AuditPlugin(LogLocation.below(open_backend(recorded.url, recorded.options)))
+    with AgentMemoryService(recorded.url, storage_options=recorded.options, plugins=[plugin]) as service:
+        service.write_memory_file("ann", "of-nobody.md", "x")
+    page = browse().text("/timeline")
+    assert "cleaner 2, nobody named 1." in elements(page).shown
+    assert "actor=cleaner" in page
+    assert "actor=nobody" not in page
+
+
 def test_a_store_without_a_log_says_so(browse: Browse) -> None:
     assert "This store has no audit log" in browse().text("/timeline")
 
