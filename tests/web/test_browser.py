@@ -217,7 +217,7 @@ def test_the_chain_and_the_files_are_verified_in_the_page(watched: Watched) -> N
     page = watched.open("/timeline")
     page.get_by_role("button", name="Verify the chain of records").click()
     page.get_by_text("Verified up to record").wait_for()
-    page.get_by_role("button", name="Hold the files against the log").click()
+    page.get_by_role("button", name="Compare the files with the log").click()
     page.locator("#chain-files").get_by_text("compared").wait_for()
     assert faults_of(page) == []
 

@@ -226,6 +226,7 @@ def test_an_undo_is_previewed_and_then_made(memory: AgentMemory, browse: Browse)
     assert memory.read("a.md") == "first\n", "a preview changes nothing"
     answer = pages.post("/agents/ann/undo", form_of(page, "undo"))
     assert answer.status_code == 200
+    assert "2 changes were undone" in answer.text
     assert memory.read("a.md") == "first\nkept\n"
     assert not memory.exists("new.md")
     assert memory.versions.list("a.md")[0].made_by is not None
@@ -235,7 +236,7 @@ def test_an_undo_is_previewed_and_then_made(memory: AgentMemory, browse: Browse)
 def test_an_undo_is_chosen_by_a_call_or_a_time(memory: AgentMemory, browse: Browse) -> None:
     pages = browse(allow_write=True)
     assert "a.md restore" in shown(pages.text("/agents/ann/undo?call=toolu_2"))
-    assert "Make 1 change" in pages.text("/agents/ann/undo?since=2020-01-01T00:00")
+    assert "Undo 1 change" in pages.text("/agents/ann/undo?since=2020-01-01T00:00")
     assert "nothing to undo" in pages.text("/agents/ann/undo?since=2999-01-01")
     assert "The time is not one" in pages.text("/agents/ann/undo?since=yesterday")
     assert "Choose an actor" in pages.text("/agents/ann/undo")

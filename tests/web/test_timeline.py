@@ -174,7 +174,7 @@ def test_an_edited_record_is_shown_first_and_marked(recorded: Root, browse: Brow
 
 
 @pytest.mark.usefixtures("recorded")
-def test_files_are_held_against_the_log(root: Root, browse: Browse) -> None:
+def test_files_are_compared_with_the_log(root: Root, browse: Browse) -> None:
     with AgentMemoryService(root.url, storage_options=root.options) as service:
         service.write_memory_file("ann", "plan.md", "changed without a record")
     pages = browse()
