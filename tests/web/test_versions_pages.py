@@ -33,7 +33,8 @@ def test_each_version_has_its_maker_its_operation_and_its_tool_call(
     memory.acting_as("cleaner", "toolu_2").edit("a.md", lambda text: text + " two")
     page = shown(browse().text("/agents/ann/versions/a.md"))
     assert re.search(r"current 7 bytes edit by cleaner call toolu_2 now", page)
-    assert re.search(r"[0-9a-f]{16} 3 bytes write by claude call toolu_1 now .* edit by cleaner call toolu_2", page)
+    assert re.search(r"[0-9a-f]{16} 3 bytes write by claude call toolu_1 now .* replaced by cleaner edit call toolu_2", page)
+    assert "is deleted" not in page
 
 
 def test_a_deleted_file_is_found_by_its_versions(service: AgentMemoryService, browse: Browse) -> None:
@@ -45,7 +46,8 @@ def test_a_deleted_file_is_found_by_its_versions(service: AgentMemoryService, br
     href = re.findall(r'href="(/agents/ann/version/notes/a.md\?id=\w+)"', page)[0]
     assert "gone" in pages.text(href)
     assert pages.get(f"{href}&download=1").content == b"gone"
-    assert "delete by cleaner" in shown(page)
+    assert "deleted by cleaner" in shown(page)
+    assert "This file is deleted" in pages.text("/agents/ann/versions/notes/a.md")
 
 
 def test_versions_are_paged(service: AgentMemoryService, browse: Browse, monkeypatch: pytest.MonkeyPatch) -> None:
