@@ -74,7 +74,7 @@ async def restore(site: Site, request: Request, memory: AsyncAgentMemory, form: 
         await memory.versions.restore(path, id_, when=when or ABSENT)
     except (ConflictError, FileAlreadyExistsError):
         return await _stale(site, request, memory, form, "restored")
-    return RedirectResponse(url("agents", agent, "file", path), 303)
+    return RedirectResponse(url("agents", agent, "file", path, restored=1), 303)
 
 
 async def redact(site: Site, request: Request, memory: AsyncAgentMemory, form: Mapping[str, str]) -> Response:

@@ -76,10 +76,12 @@ async def file(site: Site, request: Request) -> Response:
     facts: dict[str, Any] = {"found": None}
     facts |= await VIEWS[view](site, memory, path, number_in(request, "at", 0), number_in(request, "line", 1))
     versions = await memory.versions.list(path, limit=1)
+    made_by = versions[0].made_by if versions else None
     return site.page(
         request, "file.html", agent=agent, path=path, entry=entry, view=view, views=views,
-        made_by=versions[0].made_by if versions else None, appended=versions[0].appended_bytes if versions else 0,
-        line=number_in(request, "line", 0), **facts,
+        made_by=made_by, appended=versions[0].appended_bytes if versions else 0,
+        line=number_in(request, "line", 0),
+        restored="restored" in request.query_params and made_by is not None and made_by.operation == "restore", **facts,
     )  # fmt: skip
 
 

@@ -169,8 +169,8 @@ def test_by_mouse_a_person_finds_who_deleted_a_line_and_brings_it_back(watched: 
     page.get_by_role("link", name="Compare").click()
     assert page.locator("td.gone").inner_text() == "- Speaks German and English"
     assert "edit by cleaner" in page.locator("table.compare thead").inner_text()
-    page.get_by_role("button", name="Restore this version").click()
-    page.wait_for_url("**/file/notes/preferences.md")
+    page.get_by_role("button", name="Restore the old version (left)").click()
+    page.wait_for_url("**/file/notes/preferences.md?restored=1")
     assert "Speaks German and English" in page.locator("main").inner_text()
     assert "restore by Pat" in page.locator("dl.facts").inner_text()
 

@@ -66,10 +66,24 @@ def test_a_version_is_restored_by_the_person_with_every_hook(memory: AgentMemory
     seen = Seen()
     pages = browse(allow_write=True, actor="Pat", plugins=[seen])
     answer = pages.post("/agents/ann/restore", form_of(pages.text(earlier(pages)), "restore"))
-    assert (answer.status_code, answer.headers["location"]) == (303, "/agents/ann/file/a.md")
+    assert (answer.status_code, answer.headers["location"]) == (303, "/agents/ann/file/a.md?restored=1")
     assert memory.read("a.md") == "first\nkept\n"
     assert seen.changes == [("restore", "Pat")]
     assert "restore by Pat" in shown(pages.text("/agents/ann/file/a.md"))
+    assert "Restored." in pages.text(answer.headers["location"])
+    assert "Restored." not in pages.text("/agents/ann/file/a.md")
+    memory.write("a.md", "later")
+    assert "Restored." not in pages.text(answer.headers["location"])
+
+
+def test_a_page_says_what_a_restore_takes_back_and_which_side(memory: AgentMemory, browse: Browse) -> None:
+    pages, reading = browse(allow_write=True), browse()
+    address = earlier(pages)
+    assert "takes back all later changes" in pages.text(address)
+    assert "takes back all later changes" not in reading.text(address)
+    assert "Restore the old version (left)" in pages.text("/agents/ann/diff/a.md")
+    memory.delete("a.md")
+    assert "takes back all later changes" not in pages.text(address)
 
 
 def test_a_deleted_file_is_restored_unless_another_one_has_its_name(memory: AgentMemory, browse: Browse) -> None:

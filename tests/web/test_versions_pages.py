@@ -33,7 +33,9 @@ def test_each_version_has_its_maker_its_operation_and_its_tool_call(
     memory.acting_as("cleaner", "toolu_2").edit("a.md", lambda text: text + " two")
     page = shown(browse().text("/agents/ann/versions/a.md"))
     assert re.search(r"current 7 bytes edit by cleaner call toolu_2 now", page)
-    assert re.search(r"[0-9a-f]{16} 3 bytes write by claude call toolu_1 now .* replaced by cleaner edit call toolu_2", page)
+    assert re.search(
+        r"[0-9a-f]{16} 3 bytes write by claude call toolu_1 now .* replaced by cleaner edit call toolu_2", page
+    )
     assert "is deleted" not in page
 
 
