@@ -44,15 +44,21 @@ def has_the_shape_of_a_message(values: dict[str, Any]) -> bool:
         isinstance(role, str)
         and role != ""
         and has_content(values)
-        and (values.get("timestamp") is None or is_time(values["timestamp"]) or not values.keys() <= {*KNOWN})
+        and (values.get("timestamp") is None or is_time(values["timestamp"]) or not is_our_form(values))
         and isinstance(values.get("tool_calls"), list | None)
         and all(isinstance(values.get(name), str | None) for name in OPTIONAL_TEXTS)
     )
 
 
+def is_our_form(values: dict[str, Any]) -> bool:
+    """Whether this package writes such a line; a time of other programs may be of any kind."""
+    return values.keys() <= {*KNOWN} and isinstance(values.get("content", ""), str)
+
+
 def has_content(values: dict[str, Any]) -> bool:
-    """Whether there is a text; none is needed beside tool calls, and without the field beside a time."""
-    if values.get("content") is None and values.get("tool_calls"):
+    """Whether there is a text; none is needed beside calls, in a result, and without the field beside a time."""
+    calls = values.get("tool_calls") or values.get("function_call")
+    if values.get("content") is None and (calls or values.get("role") in ("tool", "function")):
         return True
     return isinstance(values.get("content", None if values.get("timestamp") is None else ""), str)
 

@@ -303,6 +303,7 @@ OTHERWISE = {
     "prove",
     "transfer",
     "undo",
+    "web",
 }
 """Commands with two stores (below), with a server (above), with versions (`tests.cli`), or without a storage."""
 

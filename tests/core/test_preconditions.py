@@ -37,7 +37,7 @@ CALLS: dict[str, tuple[Callable[[AgentMemory, Any], object], set[str]]] = {
     "delete": (lambda m, when: m.delete("file", when=when), {"ANY", "etag", "sha256"}),
     "rename": (lambda m, when: m.rename("file", "moved", when=when), {"PRESENT", "etag"}),
     "copy": (lambda m, when: m.copy("file", "copied", when=when), {"PRESENT", "etag"}),
-    "restore": (lambda m, when: m.versions.restore("file", "id", when=when), {"PRESENT", "etag"}),
+    "restore": (lambda m, when: m.versions.restore("file", "id", when=when), {"PRESENT", "ABSENT", "etag"}),
 }
 NEVER: dict[str, Any] = {
     "None": None,
