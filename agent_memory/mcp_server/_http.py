@@ -8,7 +8,6 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-import uvicorn
 from mcp.server import MCPServer
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.responses import Response
@@ -18,7 +17,7 @@ from agent_memory.mcp_server._addresses import PATH, accepted_names, endpoint, l
 from agent_memory.mcp_server._disconnects import CancelledByDisconnect
 from agent_memory.mcp_server._health import Readiness, WithProbes
 from agent_memory.mcp_server._oauth import BehindOAuth, OAuth, TokenReader
-from agent_memory.runtime.serving import GracefulServer, ended_by_hangup, listener
+from agent_memory.runtime.serving import GracefulServer, ended_by_hangup, graceful_server, listener
 
 _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]{16,}=*")
 SECONDS_TO_ANSWER: Final = 60
@@ -114,17 +113,8 @@ def _server(app: ASGIApp, readiness: Readiness, graceful_timeout: int) -> Gracef
     async def is_ready() -> bool:
         return not server.should_exit and await readiness.is_ready()
 
-    server = GracefulServer(
-        uvicorn.Config(
-            WithProbes(app, is_ready),
-            log_config=None,  # the application configures logging
-            access_log=False,
-            http="h11",  # httptools, which uvicorn would choose where it is installed, reads headers without a limit
-            ws="none",
-            server_header=False,
-            limit_concurrency=MAX_CONNECTIONS,
-            timeout_graceful_shutdown=graceful_timeout,
-        )
+    server = graceful_server(
+        WithProbes(app, is_ready), most_connections=MAX_CONNECTIONS, seconds_to_answer=graceful_timeout
     )
     return server
 

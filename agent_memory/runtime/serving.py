@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 import uvicorn
+from starlette.types import ASGIApp
 
 
 class GracefulServer(uvicorn.Server):
@@ -41,6 +42,28 @@ class GracefulServer(uvicorn.Server):
     def _abort_connections(self) -> None:
         for connection in list(self.server_state.connections):
             connection.transport.abort()
+
+
+def graceful_server(app: ASGIApp, *, most_connections: int, seconds_to_answer: int) -> GracefulServer:
+    """Return a server of an application; it logs nothing and does not tell its name.
+
+    Args:
+        app: the application.
+        most_connections: the most connections and requests in progress; a request on one more is answered with 503.
+        seconds_to_answer: the seconds that calls in progress may take after the first signal.
+    """
+    return GracefulServer(
+        uvicorn.Config(
+            app,
+            log_config=None,  # the application configures logging
+            access_log=False,  # the address of a request can hold a token
+            http="h11",  # httptools, which uvicorn would choose where it is installed, reads headers without a limit
+            ws="none",
+            server_header=False,
+            limit_concurrency=most_connections,
+            timeout_graceful_shutdown=seconds_to_answer,
+        )
+    )
 
 
 @contextmanager

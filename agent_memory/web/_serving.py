@@ -6,10 +6,8 @@ import secrets
 from collections.abc import Callable
 from typing import Final
 
-import uvicorn
-
 from agent_memory.audit import LogLocation
-from agent_memory.runtime.serving import GracefulServer, ended_by_hangup, listener
+from agent_memory.runtime.serving import ended_by_hangup, graceful_server, listener
 from agent_memory.service import AsyncAgentMemoryService
 from agent_memory.web._access import WebAccess
 from agent_memory.web._pages import web_app
@@ -53,18 +51,7 @@ async def serve_web(
         names = [f"{host}{port}" for host in (_HOST, "localhost") for port in _ports(number)]
         access = WebAccess(names, root=f"/{secrets.token_urlsafe(12)}")
         app = web_app(service, access, agent=agent, log=log, allow_write=allow_write)
-        server = GracefulServer(
-            uvicorn.Config(
-                app,
-                log_config=None,  # the application configures logging
-                access_log=False,  # it would hold the token of the link
-                http="h11",  # httptools reads headers without a limit
-                ws="none",
-                server_header=False,
-                limit_concurrency=MAX_REQUESTS,
-                timeout_graceful_shutdown=SECONDS_TO_ANSWER,
-            )
-        )
+        server = graceful_server(app, most_connections=MAX_REQUESTS, seconds_to_answer=SECONDS_TO_ANSWER)
         if listening:
             listening(f"http://{_HOST}:{number}{access.new_link()}")
         with ended_by_hangup(server):
