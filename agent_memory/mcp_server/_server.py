@@ -40,7 +40,7 @@ from agent_memory.reading.lines import MARK
 from agent_memory.reading.reader import Reader
 from agent_memory.tools._paths import ROOT
 from agent_memory.tools._protected import for_tools
-from agent_memory.tools._toolset import TOOLS, VERSION_TOOLS, Toolset
+from agent_memory.tools._toolset import Toolset, table
 from agent_memory.tools.agent_tools import MAX_READ_BYTES
 from agent_memory.tools.arguments import shown
 from agent_memory.tools.results import MAX_AROUND, MAX_CHARACTERS, ToolResult, cut
@@ -129,7 +129,7 @@ class _MemoryServer(MCPServer[Any]):
     ) -> CallToolResult | InputRequiredResult:
         if len(name) > _LONGEST_TOOL_NAME:
             raise MCPError(INVALID_PARAMS, f"Unknown tool: {shown(name)}")
-        if name not in TOOLS and not (self._options.versions and name in VERSION_TOOLS):
+        if name not in table(versions=self._options.versions):
             return await super().call_tool(name, arguments, context)
         tools = Toolset(self._for(context), self._options.history, self._options.conversation)
         return _answer(await tools.call(name, arguments))
