@@ -18,7 +18,7 @@ Call = Callable[[Any, int], Any]
 
 
 class Subject(NamedTuple):
-    """An adapter and the framework's own store; a call gets what `prepare` made of a store, and a number of its own."""
+    """An adapter and the framework's own store; a call gets what `prepare` made of a store, and another number."""
 
     packages: tuple[str, ...]
     ours: str

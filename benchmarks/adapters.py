@@ -35,7 +35,7 @@ OURS, PROCESS, OWN = "ours", "process", "own"
 
 
 class Contender:
-    """One store with its calls, each of which has a number of its own."""
+    """A store and its calls; each call gets another number."""
 
     def __init__(self, prepared: Any, call: Call) -> None:
         self._prepared, self._call, self._numbers = prepared, call, itertools.count()

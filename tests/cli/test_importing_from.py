@@ -89,10 +89,10 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home; the commands run in another directory, ``work``."""
     for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME"):
         monkeypatch.delenv(name, raising=False)
-    for name in ("home", "work"):
+    for name in ("home", "project"):
         (tmp_path / name).mkdir()
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.chdir(tmp_path / "project")
     return tmp_path / "home"
 
 
@@ -135,7 +135,7 @@ def test_a_plan_shows_each_file_and_writes_nothing(run: Run, tmp_path: Path) -> 
     assert "Note: nothing was written; --yes imports these files\n" in result.stderr
     assert KEY not in result.output
     assert str(tmp_path) not in result.output
-    assert list((tmp_path / "work").iterdir()) == []
+    assert list((tmp_path / "project").iterdir()) == []
 
 
 @pytest.mark.usefixtures("claude_home")
@@ -305,11 +305,13 @@ def test_the_sessions_and_memories_of_codex_are_imported(
 
 def test_memory_banks_here_and_one_level_below_are_imported(run: Run, tmp_path: Path) -> None:
     banks = {"memory-bank/activeContext.md": "a", "shop/memory-bank/sub/progress.md": "b"}
-    put(tmp_path / "work", {**banks, "deep/er/memory-bank/x.md": "x", "shop/notes.md": "x", "memory-bank/a.png": "x"})
-    (tmp_path / "work/elsewhere").symlink_to(tmp_path / "home")
+    put(
+        tmp_path / "project", {**banks, "deep/er/memory-bank/x.md": "x", "shop/notes.md": "x", "memory-bank/a.png": "x"}
+    )
+    (tmp_path / "project/elsewhere").symlink_to(tmp_path / "home")
     result = run("import", "--from", "memory-bank", "--yes")
     assert (result.exit_code, "elsewhere" in result.stderr) == (0, False)
-    assert stored() == {"memory-bank/work/activeContext.md": "a", "memory-bank/shop/sub/progress.md": "b"}
+    assert stored() == {"memory-bank/project/activeContext.md": "a", "memory-bank/shop/sub/progress.md": "b"}
     assert "Note: 1 other file in these directories left out\n" in result.stderr
 
 
@@ -414,8 +416,8 @@ def test_no_link_is_followed(run: Run, claude_home: Path, tmp_path: Path) -> Non
         assert f"Refused: '{name}': symbolic links are not followed\n" in result.stderr
     assert "pipe.md': not a regular file" in result.stderr
     assert "unrelated" not in result.stderr
-    (tmp_path / "work/bank").mkdir()
-    (tmp_path / "work/memory-bank").symlink_to(tmp_path / "outside")
+    (tmp_path / "project/bank").mkdir()
+    (tmp_path / "project/memory-bank").symlink_to(tmp_path / "outside")
     result = run("import", "--from", "memory-bank")
     assert (result.exit_code, "'memory-bank': symbolic links are not followed" in result.stderr) == (0, True)
 
@@ -451,12 +453,12 @@ NOTHING = {
 
 @pytest.mark.parametrize(("source", "told"), NOTHING.items(), ids=NOTHING)
 def test_an_error_says_where_nothing_was_found(run: Run, tmp_path: Path, source: str, told: str) -> None:
-    (tmp_path / "work/empty").mkdir()
+    (tmp_path / "project/empty").mkdir()
     (tmp_path / "home/.codex").mkdir()
     for options in ((), ("--yes",)):
         result = run("import", "--from", source, *options)
         assert (result.exit_code, result.stdout, result.stderr) == (1, "", f"Error: {told}\n")
-    assert not (tmp_path / "work/.agent-memory").exists()
+    assert not (tmp_path / "project/.agent-memory").exists()
 
 
 @pytest.mark.parametrize(

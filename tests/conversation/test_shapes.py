@@ -26,7 +26,7 @@ TOOL_USE = {"type": "tool_use", "id": "c1", "name": "Bash", "input": {"command":
 
 def claude(kind: str, content: object, **fields: object) -> dict[str, object]:
     """A line of a transcript of Claude Code."""
-    around = {"parentUuid": None, "isSidechain": False, "cwd": "/work/shop", "sessionId": "s1", "version": "2.1.0"}
+    around = {"parentUuid": None, "isSidechain": False, "cwd": "/home/ann/shop", "sessionId": "s1", "version": "2.1.0"}
     message = {"role": kind, "content": content}
     return {**around, "type": kind, "message": message, "uuid": "u1", "timestamp": "2026-03-01T12:00:00.000Z", **fields}
 
@@ -212,7 +212,7 @@ SKIPPED: dict[str, dict[str, Any]] = {
     "Claude Code: a part whose type is a number": claude("user", [{"type": 5, "text": "hi"}]),
     "Codex: a call without arguments": codex("response_item", type="function_call", name="Bash", call_id="c1"),
     "Claude Code: no content": {"type": "user", "message": {"role": "user"}, "timestamp": NOON},
-    "Codex: the session": codex("session_meta", id="s1", cwd="/work/shop"),
+    "Codex: the session": codex("session_meta", id="s1", cwd="/home/ann/shop"),
     "Codex: a turn": codex("turn_context", model="m"),
     "Codex: an event that repeats a message": codex("event_msg", type="user_message", message="hi"),
     "Codex: encrypted thoughts": codex("response_item", type="reasoning", summary=[], encrypted_content="x"),
