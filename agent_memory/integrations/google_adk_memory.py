@@ -188,14 +188,8 @@ def _record(line: bytes) -> _EventRecord | None:
         return None
 
 
-class _SessionMemories(list[_EventRecord]):
-    """The records of a file, and the number of its lines without one."""
-
-    damaged = 0
-
-
-def _parsed(data: bytes) -> _SessionMemories:
-    found = _SessionMemories()
+def _parsed(data: bytes) -> kit.Records[_EventRecord]:
+    found = kit.Records[_EventRecord]()
     for line in filter(bytes.strip, data.split(b"\n")):
         if record := _record(line):
             found.append(record)
