@@ -70,7 +70,7 @@ class RecordFilter:
 
     @property
     def texts(self) -> list[bytes]:
-        """Texts of which the line of a chosen record has at least one; an empty list, if there are none."""
+        """The line of a chosen record contains one of these texts; with an empty list, any line may be chosen."""
         if self.name is not None:
             return [quoted(name)[:-1] for name in self._names]  # also the names below it
         return [] if self._agent is None else [quoted(agent) for agent in self._spelled.agents if agent is not None]

@@ -28,6 +28,7 @@ from agent_memory.errors import (
     UnsupportedOperationError,
 )
 from agent_memory.key.quoting import UNPRINTABLE
+from agent_memory.key.quoting import counted as counted
 from agent_memory.key.quoting import printable as printable
 
 if TYPE_CHECKING:
@@ -238,8 +239,3 @@ def moment(seconds: float) -> str:
 def iso_moment(seconds: float) -> str:
     """POSIX seconds as ISO 8601 in UTC."""
     return datetime.fromtimestamp(seconds, UTC).isoformat()
-
-
-def counted(number: int, one: str, many: str = "") -> str:
-    """A number and its noun: ``1 file``, ``1,200 files``."""
-    return f"{number:,} {one if number == 1 else many or one + 's'}"

@@ -1,4 +1,4 @@
-"""Writes texts as fields of one line, quoted and escaped where needed, so that no text can imitate another field."""
+"""Texts and numbers in messages; a text is quoted and escaped where needed, so that it cannot imitate another field."""
 
 from __future__ import annotations
 
@@ -30,6 +30,11 @@ def field(text: str) -> str:
 def ascii_field(text: str) -> str:
     """Return a field as `field` does, but in ASCII only."""
     return field(text) if text.isascii() else ascii(text)
+
+
+def counted(number: int, one: str, many: str = "") -> str:
+    """Return a number and its noun: ``1 file``, ``1,200 files``."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 def printable(text: str) -> str:

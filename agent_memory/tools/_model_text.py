@@ -100,12 +100,12 @@ def shown_part(data: bytes, start: int, limit: int) -> tuple[bytes, int]:
         limit: the most bytes to return.
     """
     part = data[: limit + 1] if data[limit - 1 : limit + 1] == b"\r\n" else data[:limit]
-    if not _is_text(part, start):
+    if not is_text(part, start):
         return data[:limit], len(data[:limit])
     return (part if start else part.removeprefix(MARK)).replace(b"\r\n", b"\n"), len(part)
 
 
-def _is_text(part: bytes, start: int) -> bool:
+def is_text(part: bytes, start: int) -> bool:
     """Whether a part of a file is UTF-8; characters may be cut at both ends."""
     beginning = part[:3].lstrip(_CONTINUATION) if start else part[:3]
     try:

@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from agent_memory.web._text import ROOT
 
 LINK_SECONDS: Final = 60
-"""The seconds after which a link is dead, if nobody used it."""
+"""The seconds for which a link can be used."""
 MAX_SESSIONS: Final = 20
 """The maximum of open sessions; one more link ends the oldest session."""
 OPEN: Final = "/open"
@@ -93,7 +93,7 @@ class WebAccess:
         return found[0] if found else None
 
     def refusal(self, headers: Headers, method: str) -> tuple[int, str] | None:
-        """The status and the reason with which a request is refused, whoever sends it; None if it is not."""
+        """Return the status and the reason that refuse a request; None if its host and origin are allowed."""
         hosts = [host.lower() for host in headers.getlist("host")]
         if len(hosts) != 1 or hosts[0] not in self._hosts:
             return 421, "This server does not have the name by which it was called."

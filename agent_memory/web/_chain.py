@@ -46,7 +46,7 @@ class ComparedFiles:
 
 
 class Background(Generic[T]):
-    """A work that one thread does, however many requests ask for it.
+    """A work that one thread does for all requests.
 
     Attributes:
         result: the last result; None before the first one.
@@ -67,13 +67,13 @@ class Background(Generic[T]):
         return self._task is not None and not self._task.done()
 
     async def ask(self) -> None:
-        """Begin the work if nobody has, and wait a moment for its end."""
+        """Begin the work unless it is running, and wait at most one second for its end."""
         if not self.is_running:
             self._task = asyncio.create_task(self._run())
         await self.wait()
 
     async def wait(self) -> None:
-        """Wait a moment for the end of the work."""
+        """Wait at most one second for the end of the work."""
         if self._task is not None:
             await asyncio.wait([self._task], timeout=_WAIT)
 

@@ -23,7 +23,6 @@ from agent_memory.backend import ABSENT, ETag
 from agent_memory.errors import AgentMemoryFileNotFoundError, ConflictError, FileAlreadyExistsError, InvalidContentError
 from agent_memory.memory import AsyncAgentMemory
 from agent_memory.reading.reader import Reader
-from agent_memory.runtime.threads import in_thread
 from agent_memory.web._access import is_csrf
 from agent_memory.web._site import Facts, Handler, Site, problem
 from agent_memory.web._text import url
@@ -109,7 +108,7 @@ async def _shown_state(memory: AsyncAgentMemory, path: str, form: Mapping[str, s
 async def _stale(
     site: Site, request: Request, memory: AsyncAgentMemory, form: Mapping[str, str], what: str
 ) -> Response:
-    """The page that shows what another change made of a file, beside what was shown."""
+    """Show the current file beside the state that the form was made for."""
     agent, path = request.path_params["agent"], form.get("path", "")
     listed = await memory.versions.list(path, limit=2)
     facts: Facts = {"found": None, "problem": "The state that you saw is not kept.", "appended": ""}
@@ -141,7 +140,7 @@ async def undo(site: Site, request: Request, memory: AsyncAgentMemory, form: Map
     selection, problem_ = _selected(form)
     if problem_ or not any(selection.values()):
         return await _preview(site, request, form, status=422)
-    audit = await _log(site)
+    audit = await site.written_log()
     shown = await memory.versions.undo(**selection, audit=audit, dry_run=True)
     if form.get("steps") != digest_of(shown.done):
         return await _preview(site, request, form, status=409)
@@ -160,7 +159,7 @@ async def _preview(site: Site, request: Request, given: Mapping[str, str], *, st
     if any(wanted.values()):
         selection, facts["problem"] = _selected(wanted)
         if not facts["problem"]:
-            result = await memory.versions.undo(**selection, audit=await _log(site), dry_run=True)
+            result = await memory.versions.undo(**selection, audit=await site.written_log(), dry_run=True)
             facts |= await _steps(memory, result)
     return site.page(request, "undo.html", status, agent=agent, wanted=wanted, now=NOW, **facts)
 
@@ -190,12 +189,6 @@ def _selected(given: Mapping[str, str]) -> tuple[dict[str, Any], str]:
             return {}, "The time is not one like 2026-03-01T09:12."
         since = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     return {"actor": given.get("actor") or None, "tool_call_id": given.get("call") or None, "since": since}, ""
-
-
-async def _log(site: Site) -> Any:
-    """The audit log, which proves whose appends are whose; None if there is none."""
-    log = site.log
-    return log if log is not None and await in_thread(lambda: bool(log.parts())) else None
 
 
 CHANGES: Final[Mapping[str, Change]] = {"restore": restore, "undo": undo, "redact": redact}

@@ -95,7 +95,7 @@ async def _missing(request: Request, memory: AsyncAgentMemory) -> Response:
 
 
 async def download(site: Site, request: Request) -> Response:
-    """Send the bytes of a file, read in ranges; the connection breaks if the file changes meanwhile."""
+    """Send a file in ranges of one state; a change of the file ends the connection."""
     agent, path = of_request(request)
     memory = site.memory(agent)
     first, size, etag = await memory.scan(path, partial(_range, at=0))

@@ -33,9 +33,8 @@ async def home(site: Site, request: Request) -> Response:
     after = query(request, "after")
     found = [agent for agent in await site.agents() if agent > after]
     rows = await _rows(site, found[:PAGE])
-    log, seen = site.log, None
-    if log is not None and await in_thread(lambda: bool(log.parts())):
-        seen = await in_thread(lambda: activity(log, site.agent))
+    log = await site.written_log()
+    seen = await in_thread(lambda: activity(log, site.agent)) if log else None
     pictures = {agent: days(seen.of(agent), DAYS, small=True) for agent in found[:PAGE]} if seen else {}
     return site.page(
         request, "home.html", rows=rows, left=max(0, len(found) - PAGE), after=after, pictures=pictures, seen=seen,

@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 
 from agent_memory.backend import ETag
 from agent_memory.reading.reader import Reader
+from agent_memory.tools._model_text import is_text
 
 BLOCK: Final = 128 * 1024
 """The bytes of a page."""
@@ -15,8 +16,6 @@ LONGEST: Final = 4000
 """The bytes of a line that a page shows."""
 _STEP: Final = 1024 * 1024
 _BEFORE: Final = 5
-_MOST_CUT: Final = 3
-"""The bytes of a character in UTF-8 that the end of a range can cut off."""
 
 
 class ShownLine(NamedTuple):
@@ -71,9 +70,9 @@ async def lines_page(reader: Reader, at: int, number: int, longest: int = LONGES
         shown = data[begin : min(stop, begin + longest)]
         lines.append(ShownLine(number + len(lines), shown, stop - begin - len(shown)))
         begin = after
-    return LinesPage(
-        tuple(lines), at, at + begin, number + len(lines), reader.size, reader.etag, _is_text(data, at), data[:512]
-    )
+    has_text = b"\0" not in data and is_text(data, at)
+    next_line = number + len(lines)
+    return LinesPage(tuple(lines), at, at + begin, next_line, reader.size, reader.etag, has_text, data[:512])
 
 
 async def _line_end(reader: Reader, start: int, at: int) -> tuple[int, int]:
@@ -83,17 +82,6 @@ async def _line_end(reader: Reader, start: int, at: int) -> tuple[int, int]:
             return at + found, at + found + 1
         at += len(data)
     return at, at
-
-
-def _is_text(data: bytes, at: int) -> bool:
-    if b"\0" in data:
-        return False
-    begin = next((n for n in range(min(4, len(data))) if data[n] & 0xC0 != 0x80), 0) if at else 0
-    try:
-        data[begin:].decode()
-    except UnicodeDecodeError as error:
-        return error.reason == "unexpected end of data" and error.start >= len(data) - begin - _MOST_CUT
-    return True
 
 
 async def position_of(reader: Reader, number: int) -> tuple[int, int]:

@@ -8,6 +8,7 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
+from agent_memory.audit import LogLocation
 from agent_memory.audit.filtering import EDITED, RecordFilter, spellings_of, time_of
 from agent_memory.runtime.threads import in_thread
 from agent_memory.web._pictures import days
@@ -29,15 +30,15 @@ async def timeline_page(site: Site, request: Request) -> Response:
     wanted = {name: query(request, name) for name in ("agent", "actor", "path", "call", "day")}
     wanted["agent"] = site.agent or wanted["agent"]
     facts: dict[str, Any] = {"wanted": wanted, "agent": wanted["agent"] or None, "page": None, "problem": ""}
-    if site.log is None or not await in_thread(site.log.parts):
+    if (log := await site.written_log()) is None:
         return site.page(request, "timeline.html", section="timeline", **facts)
     since = _day(wanted["day"])
     if wanted["day"] and since is None:
         facts["problem"] = "The day is not one like 2026-03-01."
-    facts["page"] = page = await _records(site, wanted, since, query(request, "before"))
+    facts["page"] = page = await _records(log, wanted, since, query(request, "before"))
     facts["rows"] = [{**_NOTHING, **record, "at": time_of(record).timestamp()} for record in page.records]
     if not query(request, "before") and not any(wanted[name] for name in ("actor", "path", "call", "day")):
-        log, agent = site.log, wanted["agent"] or None
+        agent = wanted["agent"] or None
         found = await in_thread(lambda: activity(log, agent))
         facts |= {
             "activity": found,
@@ -47,9 +48,8 @@ async def timeline_page(site: Site, request: Request) -> Response:
     return site.page(request, "timeline.html", section="timeline", **facts)
 
 
-async def _records(site: Site, wanted: dict[str, str], since: float | None, before: str) -> TimelinePage:
-    log, agent = site.log, wanted["agent"] or None
-    assert log is not None  # noqa: S101 - the caller has looked
+async def _records(log: LogLocation, wanted: dict[str, str], since: float | None, before: str) -> TimelinePage:
+    agent = wanted["agent"] or None
 
     def read() -> TimelinePage:
         chosen = RecordFilter(

@@ -10,7 +10,8 @@ from typing import Final
 
 from markupsafe import Markup
 
-from agent_memory.web._text import counted, size
+from agent_memory.key.quoting import counted
+from agent_memory.web._text import size
 
 _WIDTH: Final = 640
 _HEIGHT: Final = 72

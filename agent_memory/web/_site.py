@@ -23,7 +23,9 @@ from agent_memory.errors import (
     OperationDenied,
     UnsupportedOperationError,
 )
+from agent_memory.key.quoting import counted
 from agent_memory.memory import AsyncAgentMemory
+from agent_memory.runtime.threads import in_thread
 from agent_memory.service import AsyncAgentMemoryService
 from agent_memory.web import _text
 from agent_memory.web._access import CSRF
@@ -83,6 +85,11 @@ class Site:
         memory = self.service.agent(agent)
         return memory if self.allow_write else memory.read_only()
 
+    async def written_log(self) -> LogLocation | None:
+        """The audit log; None if there is none, or if it has no record yet."""
+        log = self.log
+        return log if log is not None and await in_thread(lambda: bool(log.parts())) else None
+
     async def agents(self) -> tuple[str, ...]:
         """The agents that the pages show, in the order of their ids."""
         return await self.service.agent_ids() if self.agent is None else (self.agent,)
@@ -108,7 +115,8 @@ def _environment() -> Environment:
         loader=PackageLoader("agent_memory.web"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True, auto_reload=False,
     )  # fmt: skip
-    environment.filters |= {name: getattr(_text, name) for name in ("shown", "plain", "when", "size", "counted")}
+    environment.filters |= {name: getattr(_text, name) for name in ("shown", "plain", "when", "size")}
+    environment.filters["counted"] = counted
     environment.globals |= {"url": _text.url, "marked": _text.marked}
     return environment
 
@@ -126,7 +134,7 @@ def answering(
 ) -> Callable[[Request], Awaitable[Response]]:
     """A route that answers errors of the storage with a page, and gives up after some seconds.
 
-    A change is not given up: nobody would know whether it was made.
+    A change has no limit: after a timeout its outcome would be unknown.
     """
 
     async def answer(request: Request) -> Response:

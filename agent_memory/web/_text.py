@@ -97,11 +97,6 @@ def size(number: float) -> str:
     return f"{number / _THOUSAND:,.1f} {_UNITS[-1]}"
 
 
-def counted(number: int, one: str, many: str = "") -> str:
-    """A number and its noun: ``1 file``, ``1,200 files``."""
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
-
-
 def quoted(path: str) -> str:
     """A path for an address; slashes stay."""
     return path if _PLAIN.fullmatch(path) else quote(path, errors="surrogatepass")
