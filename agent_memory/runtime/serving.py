@@ -1,16 +1,23 @@
-"""Listening sockets, and a server of uvicorn that a first signal ends in order, and a second one at once."""
+"""Listening sockets, and a server of uvicorn: a first signal ends it in order, a second one at once."""
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Final
 
+import h11
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+SECONDS_TO_ASK: Final = 30.0
+"""The seconds in which a whole request must arrive, from the beginning of its connection or the answer before."""
 
 
 class GracefulServer(uvicorn.Server):
@@ -44,6 +51,46 @@ class GracefulServer(uvicorn.Server):
             connection.transport.abort()
 
 
+class PunctualHTTP(H11Protocol):
+    """HTTP/1.1 that ends a connection without a whole request in time, so that idle clients lock nobody out.
+
+    uvicorn's own timeout begins with the first answer, and ends with the first byte of the next request.
+    """
+
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for a request."""
+        super().connection_made(transport)
+        self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        """Read a piece of a request."""
+        super().data_received(data)
+        self._wait()
+
+    def on_response_complete(self) -> None:
+        """Begin to wait for the next request."""
+        super().on_response_complete()
+        self._wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End the wait."""
+        super().connection_lost(exc)
+        self._end_wait()
+
+    def _wait(self) -> None:
+        if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
+            self._end_wait()
+        elif self._deadline is None:
+            self._deadline = self.loop.call_later(SECONDS_TO_ASK, self.transport.abort)
+
+    def _end_wait(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+
 def graceful_server(app: ASGIApp, *, most_connections: int, seconds_to_answer: int) -> GracefulServer:
     """Return a server of an application; it logs nothing and does not tell its name.
 
@@ -57,7 +104,7 @@ def graceful_server(app: ASGIApp, *, most_connections: int, seconds_to_answer: i
             app,
             log_config=None,  # the application configures logging
             access_log=False,  # the address of a request can hold a token
-            http="h11",  # httptools, which uvicorn would choose where it is installed, reads headers without a limit
+            http=PunctualHTTP,  # httptools, which uvicorn would choose where it is installed, has no limit of headers
             ws="none",
             server_header=False,
             limit_concurrency=most_connections,

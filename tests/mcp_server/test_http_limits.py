@@ -32,6 +32,7 @@ import pathlib
 import sys
 from agent_memory import AsyncAgentMemory
 from agent_memory.mcp_server import _http, mcp_server, serve_http
+from agent_memory.runtime import serving
 
 server = mcp_server(AsyncAgentMemory.open("memory://"))
 
@@ -48,7 +49,8 @@ def much() -> str:
 def listening(url):
     print(url, flush=True)
 
-vars(_http).update(json.loads(sys.argv[1]))
+for module in (_http, serving):
+    vars(module).update(json.loads(sys.argv[1]))
 with contextlib.suppress(KeyboardInterrupt):
     asyncio.run(serve_http(server, token="correct-horse-battery", listening=listening))
 """
@@ -136,6 +138,16 @@ HALVES: dict[str, Callable[[Server], bytes]] = {
 def test_a_partial_request_does_not_keep_others_from_being_served(half: Callable[[Server], bytes]) -> None:
     with serving() as server, connect(server) as client:
         client.sendall(half(server))
+        assert opened(server)
+
+
+@long_except(("nothing", "half the headers", "a second request by halves"), "half", HALVES)
+def test_a_request_that_does_not_arrive_whole_in_time_ends_its_connection(half: Callable[[Server], bytes]) -> None:
+    with serving(MAX_CONNECTIONS=3, SECONDS_TO_ASK=1) as server, ExitStack() as stack:
+        clients = [stack.enter_context(connect(server)) for _ in range(3)]
+        for client in clients:
+            client.sendall(half(server))
+        assert [is_ended(client) for client in clients] == [True] * 3
         assert opened(server)
 
 
