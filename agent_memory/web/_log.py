@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from collections import Counter
+from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -13,9 +14,10 @@ from agent_memory.audit.filtering import EDITED, RecordFilter, spellings_of, tim
 from agent_memory.runtime.threads import in_thread
 from agent_memory.web._pictures import days
 from agent_memory.web._site import Site, query, render
-from agent_memory.web._timeline import DAYS, TimelinePage, activity, timeline
+from agent_memory.web._timeline import DAYS, Activity, TimelinePage, activity, timeline
 
 _ACTORS: Final = 8
+"""The actors that have a picture."""
 _NOTHING: Final = dict.fromkeys(
     (
         "actor", "agent", "path", "target", "operation", "outcome", "error", "size", "tool_call_id", "reason",
@@ -43,7 +45,7 @@ async def timeline_page(site: Site, request: Request) -> Response:
         facts |= {
             "activity": found,
             "picture": days(found.of(agent), DAYS),
-            "actors": found.by_actor.most_common(_ACTORS),
+            "actors": [(actor, counts.total(), days(counts, DAYS, small=True)) for actor, counts in _busiest(found)],
         }
     return site.page(request, "timeline.html", section="timeline", **facts)
 
@@ -60,6 +62,10 @@ async def _records(log: LogLocation, wanted: dict[str, str], since: float | None
         return timeline(log, chosen, before)
 
     return await in_thread(read)
+
+
+def _busiest(found: Activity) -> list[tuple[str, Counter[date]]]:
+    return sorted(found.by_actor.items(), key=lambda each: -each[1].total())[:_ACTORS]
 
 
 def _day(text: str) -> float | None:

@@ -19,6 +19,7 @@ from agent_memory.web._access import Guarded, WebAccess
 from agent_memory.web._chain import Chain
 from agent_memory.web._changes import CHANGES, changing, preview
 from agent_memory.web._files import download, file, tree
+from agent_memory.web._finding import find
 from agent_memory.web._home import home
 from agent_memory.web._log import chain_state, files_state, timeline_page
 from agent_memory.web._search import found, search
@@ -38,6 +39,7 @@ READING: dict[str, Handler] = {
     "/agents/{agent}/versions/{path:path}": versions,
     "/agents/{agent}/version/{path:path}": version,
     "/agents/{agent}/diff/{path:path}": diff,
+    "/agents/{agent}/find/{path:path}": find,
 }
 """The pages that change nothing, by their addresses."""
 

@@ -18,6 +18,7 @@ MOST: Final = 50
 """The matches of a search."""
 _SECONDS: Final = 3.0
 _SHORTEST: Final = 2
+_MOST_NAMED: Final = 20
 _LOOK: Final = 0.1
 
 
@@ -29,10 +30,11 @@ class AgentMatch(NamedTuple):
 
 
 class Searched(NamedTuple):
-    """The result of a search: the matches, and what it did not look at."""
+    """The result of a search: the matches, the first agents, and what it did not look at."""
 
     query: str
     matches: list[AgentMatch]
+    agents: list[str]
     more: bool
     late: bool
     failed: int
@@ -57,32 +59,33 @@ async def found(site: Site, request: Request) -> Response:
 
 async def _searched(site: Site, request: Request) -> Searched:
     text = query(request, "q", 200).strip()
-    result = Searched(text, [], False, False, 0)
+    result = Searched(text, [], [], False, False, 0)
     if result.is_short:
         return result
     try:
         async with asyncio.timeout(_SECONDS), site.searching:
-            return await _unless_gone(request, _search(site, text, result.matches))
+            return await _unless_gone(request, _search(site, result))
     except TimeoutError:
         return result._replace(late=True)
 
 
-async def _search(site: Site, text: str, matches: list[AgentMatch]) -> Searched:
-    failed = 0
-    for agent in await site.agents():
+async def _search(site: Site, found: Searched) -> Searched:
+    failed, matches, agents = 0, found.matches, await site.agents()
+    found.agents.extend(agents[:_MOST_NAMED])
+    for agent in agents:
         left = MOST - len(matches)
         if not left:
-            return Searched(text, matches, True, False, failed)
+            return found._replace(more=True, failed=failed)
         try:
-            result = await AsyncMemorySearch(site.memory(agent), history=True).search(text, max_results=left)
+            result = await AsyncMemorySearch(site.memory(agent), history=True).search(found.query, max_results=left)
         except AgentMemoryError:
             failed += 1
             continue
         matches.extend(AgentMatch(agent, match) for match in result.matches)
         failed += len(result.left_out)
         if result.more:
-            return Searched(text, matches, True, False, failed)
-    return Searched(text, matches, False, False, failed)
+            return found._replace(more=True, failed=failed)
+    return found._replace(failed=failed)
 
 
 async def _unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:

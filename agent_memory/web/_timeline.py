@@ -114,13 +114,13 @@ class Activity:
 
     Attributes:
         by_agent: the changes of each agent and day.
-        by_actor: the changes of each actor; "" is nobody named.
+        by_actor: the changes of each actor and day; "" is nobody named.
         looked_at: how many lines of the log were looked at.
         is_whole: whether these were all.
     """
 
     by_agent: dict[str, Counter[date]] = field(default_factory=dict)
-    by_actor: Counter[str] = field(default_factory=Counter)
+    by_actor: dict[str, Counter[date]] = field(default_factory=dict)
     looked_at: int = 0
     is_whole: bool = False
 
@@ -155,4 +155,4 @@ def _count(found: Activity, record: Record, day: date, agent: str | None, first:
     name = record.get("agent")
     if changes and name is not None and agent in (None, name) and day >= first:
         found.by_agent.setdefault(name, Counter())[day] += 1
-        found.by_actor[record.get("actor") or ""] += 1
+        found.by_actor.setdefault(record.get("actor") or "", Counter())[day] += 1

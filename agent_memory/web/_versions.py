@@ -37,7 +37,7 @@ async def versions(site: Site, request: Request) -> Response:
     page = found[:PAGE]
     return site.page(
         request, "versions.html", agent=agent, path=path, versions=page, more=len(found) > PAGE, after=after, kept=kept,
-        next=_cursor(page[-1], path) if page else "", picture=sizes(_points(page)) if path and not after else "",
+        next=cursor(page[-1], path) if page else "", picture=sizes(_points(page)) if path and not after else "",
         now=NOW, **await _state(memory, path if site.allow_write else ""),
     )  # fmt: skip
 
@@ -54,7 +54,8 @@ async def _state(memory: AsyncAgentMemory, path: str) -> dict[str, Any]:
     return {"etag": entry.etag.token, "seen": seen[0].id if seen else "", "size": entry.size}
 
 
-def _cursor(version: FileVersion, path: str) -> str:
+def cursor(version: FileVersion, path: str) -> str:
+    """What continues a list after a version: of a file, or of all files."""
     return version.id if path else f"{version.path}@{version.id}"
 
 

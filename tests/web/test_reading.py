@@ -353,7 +353,7 @@ def test_a_search_finds_lines_of_all_agents_and_marks_the_words(service: AgentMe
     pages = browse()
     page = pages.text("/search/found?q=river")
     assert re.findall("<mark>(.*?)</mark>", page) == ["River", "river", "RIVER"]
-    assert "Earlier versions are not searched" in page
+    assert "Removed or overwritten?" in page
     for href in re.findall(r'href="([^"#]*)', page):
         assert "iver" in pages.text(href.replace("&amp;", "&"))
     assert "Type 2 characters or more" in pages.text("/search?q=r")

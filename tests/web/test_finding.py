@@ -1,0 +1,127 @@
+"""Who wrote or removed a text: the changes that are found in versions, and the bounds of the search."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from urllib.parse import quote
+
+import pytest
+
+from agent_memory import AgentMemoryService, VersionLimits
+from agent_memory.web import _finding
+from tests.support.servers import Root
+from tests.support.web_pages import InProcess
+from tests.web.test_reading import HOSTILE, require_harmless
+from tests.web.test_versions_pages import shown
+
+Browse = Callable[..., InProcess]
+
+
+@pytest.fixture
+def service(root: Root) -> AgentMemoryService:
+    return AgentMemoryService(root.url, storage_options=root.options, versions=VersionLimits())
+
+
+def rows(page: str) -> list[str]:
+    """The rows of the table without their times, the newest first."""
+    body = re.search("<tbody data-rows>(.*?)</tbody>", page, re.DOTALL)
+    found = re.findall("<tr>.*?</tr>", body[1], re.DOTALL) if body else []
+    return [shown(re.sub("<time.*?</time>", "", row)) for row in found]
+
+
+def test_the_removal_of_a_line_is_found_below_later_changes(service: AgentMemoryService, browse: Browse) -> None:
+    memory = service.agent("ann")
+    memory.acting_as("claude", "c1").write("a.md", "one\nSpeaks German\n")
+    memory.acting_as("cleaner", "c2").edit("a.md", lambda text: text.replace("Speaks German\n", ""))
+    for number in range(3):
+        memory.acting_as("claude", f"c{3 + number}").edit("a.md", lambda text: text + "more\n")
+    pages = browse(allow_write=True)
+    page = pages.text("/agents/ann/find/a.md?q=speaks%20german")
+    assert rows(page) == ["went edit by cleaner call c2 Compare", "came write by claude call c1 The version"]
+    compare = re.findall(r'href="(/agents/ann/diff/a.md\?old=\w+&amp;new=\w+)"', page)[0].replace("&amp;", "&")
+    compared = pages.text(compare)
+    assert "Speaks German" in compared
+    to_now = re.findall(r'href="([^"]*new=now)"', compared)[0].replace("&amp;", "&")
+    assert "Restore the old version" in pages.text(to_now)
+    everywhere = rows(pages.text("/agents/ann/find/?q=speaks"))
+    assert everywhere == ["a.md " + row for row in rows(page)]
+    assert "versions of ann" in shown(pages.text("/search?q=speaks"))
+
+
+def test_a_text_that_was_appended_is_not_ascribed_to_the_write_before(
+    service: AgentMemoryService, browse: Browse
+) -> None:
+    memory = service.agent("ann")
+    memory.acting_as("claude").write("log.md", "start\n")
+    memory.acting_as("bob").append("log.md", "a secret\n")
+    assert rows(browse().text("/agents/ann/find/log.md?q=secret")) == [
+        "came appended: the timeline tells by whom The file"
+    ]
+    memory.acting_as("cleaner").edit("log.md", lambda _: "short\n")
+    assert rows(browse().text("/agents/ann/find/log.md?q=secret")) == [
+        "went edit by cleaner Compare",
+        "came appended: the timeline tells by whom The version",
+    ]
+
+
+def test_a_deletion_takes_the_text_with_it(service: AgentMemoryService, browse: Browse) -> None:
+    memory = service.agent("ann")
+    memory.acting_as("claude").write("notes/a.md", "gone gone")
+    memory.acting_as("cleaner").delete("notes/a.md")
+    memory.write("notes/b.md", "never here")
+    expected = ["notes/a.md went delete by cleaner The last version", "notes/a.md came write by claude The version"]
+    assert rows(browse().text("/agents/ann/find/?q=gone")) == expected
+    assert rows(browse().text("/agents/ann/find/notes/a.md?q=gone")) == [
+        row.removeprefix("notes/a.md ") for row in expected
+    ]
+    assert rows(browse().text("/agents/ann/find/?q=nowhere")) == []
+
+
+def test_one_of_two_places_of_a_text_is_missed_too(service: AgentMemoryService, browse: Browse) -> None:
+    memory = service.agent("ann")
+    memory.acting_as("claude").write("a.md", "x\nx\n")
+    memory.acting_as("cleaner").write("a.md", "x\n")
+    memory.acting_as("claude").write("a.md", "x\ny\n")
+    assert rows(browse().text("/agents/ann/find/a.md?q=x")) == [
+        "went write by cleaner Compare",
+        "came write by claude The version",
+    ]
+
+
+def test_a_redacted_version_is_counted_as_not_read(service: AgentMemoryService, browse: Browse) -> None:
+    memory = service.agent("ann")
+    for text in ("secret", "secret 2", "clean"):
+        memory.write("a.md", text)
+    memory.versions.redact("a.md", memory.versions.list("a.md")[1], reason="asked")
+    page = browse().text("/agents/ann/find/a.md?q=secret")
+    assert "2 versions looked at; 1 version could not be read" in shown(page)
+    assert rows(page) == ["came write by nobody named The version"]
+
+
+@pytest.mark.parametrize("bound", [{"MOST": 3}, {"_MOST_BYTES": 30}, {"_SECONDS": 0.0}])
+def test_a_search_says_that_it_did_not_look_at_all(
+    service: AgentMemoryService, browse: Browse, monkeypatch: pytest.MonkeyPatch, bound: dict[str, float]
+) -> None:
+    for number in range(10):
+        service.write_memory_file("ann", "a.md", "x" * number + f"{number}" * 10)
+    assert "older ones were not" not in shown(browse().text("/agents/ann/find/a.md?q=x"))
+    for name, value in bound.items():
+        monkeypatch.setattr(_finding, name, value)
+    page = browse().text("/agents/ann/find/a.md?q=x")
+    assert "older ones were not" in shown(page)
+    assert len(rows(page)) <= 5
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_text_is_shown_as_text(service: AgentMemoryService, browse: Browse, text: str) -> None:
+    memory = service.agent("ann").acting_as(text, "<b>call</b>")
+    memory.write("a.md", f"q {text}")
+    memory.delete("a.md")
+    for query in ("q", quote(text)):
+        require_harmless(browse().text(f"/agents/ann/find/?q={query}"))
+
+
+def test_only_the_shown_agent_is_searched(service: AgentMemoryService, browse: Browse) -> None:
+    service.write_memory_file("bob", "a.md", "secret")
+    assert browse(agent="ann").get("/agents/bob/find/?q=secret").status_code == 404
