@@ -15,7 +15,7 @@ weights: Callable[[Path], dict[str, int]] = _SCRIPT["weights"]
 
 # Raise this on purpose: the greatest number of each, and the reason for more in the commit.
 BOUNDS = {
-    "code lines": 37_200,
+    "code lines": 37_500,
     "names of AgentMemory": 32,
     "parameters of AgentMemory": 63,
     "names of the room versions": 22,
@@ -23,7 +23,7 @@ BOUNDS = {
     "exports of agent_memory.backend": 31,
     "hooks": 9,
     "commands": 46,
-    "modules": 315,
+    "modules": 318,
     "modules with one importer": 81,
     "words of docs": 62_300,
 }

@@ -26,7 +26,7 @@ from agent_memory.reading.reader import Reader
 from agent_memory.web._access import is_csrf
 from agent_memory.web._site import Facts, Handler, Site, problem
 from agent_memory.web._text import url
-from agent_memory.web._versions import NOW, compared
+from agent_memory.web._versions import NOW, compared, content_of, text_without
 
 _MOST_BYTES: Final = 64 * 1024
 _MOST_FIELDS: Final = 20
@@ -74,6 +74,24 @@ async def restore(site: Site, request: Request, memory: AsyncAgentMemory, form: 
     except (ConflictError, FileAlreadyExistsError):
         return await _stale(site, request, memory, form, "restored")
     return RedirectResponse(url("agents", agent, "file", path, restored=1), 303)
+
+
+async def revert(site: Site, request: Request, memory: AsyncAgentMemory, form: Mapping[str, str]) -> Response:
+    """Write the current file without one earlier change, if it is the file that was shown."""
+    agent, path = request.path_params["agent"], form.get("path", "")
+    try:
+        when = await _shown_state(memory, path, form)
+        if when is None:
+            raise ConflictError("the file is deleted; restore a version", path=path)
+        async with site.large:
+            now = await content_of(memory, path, NOW)
+            text = await text_without(memory, path, form.get("version", ""), form.get("new", ""), now)
+        if text is None:
+            return problem(site, request, 422, "Not taken back", "Later changes touch the lines of this change.")
+        await memory.write(path, text, when=when)
+    except ConflictError:
+        return await _stale(site, request, memory, form, "taken back")
+    return RedirectResponse(url("agents", agent, "diff", path), 303)
 
 
 async def redact(site: Site, request: Request, memory: AsyncAgentMemory, form: Mapping[str, str]) -> Response:
@@ -191,5 +209,5 @@ def _selected(given: Mapping[str, str]) -> tuple[dict[str, Any], str]:
     return {"actor": given.get("actor") or None, "tool_call_id": given.get("call") or None, "since": since}, ""
 
 
-CHANGES: Final[Mapping[str, Change]] = {"restore": restore, "undo": undo, "redact": redact}
+CHANGES: Final[Mapping[str, Change]] = {"restore": restore, "revert": revert, "undo": undo, "redact": redact}
 """The changes by the name in the address."""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 from itertools import zip_longest
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from markupsafe import Markup
 
@@ -20,6 +20,9 @@ _MOST_TOKENS: Final = 300
 _LEAST_RATIO: Final = 0.3
 _MOST_STEPS: Final = 2_000_000
 _TOKEN: Final = re.compile(r"\w+|\s+|[^\w\s]")
+
+Block: TypeAlias = tuple[str, int, int, int, int]
+"""What `difflib.SequenceMatcher` calls an opcode, of lines."""
 
 
 class Side(NamedTuple):
@@ -51,18 +54,24 @@ class Comparison(NamedTuple):
 def compare(old: str, new: str) -> Comparison:
     """Compare two texts line by line."""
     before, after = old.split("\n"), new.split("\n")
+    blocks, left = blocks_of(before, after)
+    rows = tuple(_rows(_joined(blocks), before, after))
+    changed = [block for block in blocks if block[0] != "equal"]
+    return Comparison(rows, sum(b[2] - b[1] for b in changed), sum(b[4] - b[3] for b in changed), left[0], left[1])
+
+
+def blocks_of(before: Sequence[str], after: Sequence[str]) -> tuple[list[Block], list[int]]:
+    """Return the blocks of equal and of different lines, and how many lines of each side were not compared."""
     start = _common(before, after)
     end = _common(before[start:][::-1], after[start:][::-1])
     middle = before[start : len(before) - end], after[start : len(after) - end]
     left = [max(0, len(lines) - MOST_LINES) for lines in middle]
-    blocks: list[tuple[str, int, int, int, int]] = [("equal", 0, start, 0, start)]
+    blocks: list[Block] = [("equal", 0, start, 0, start)]
     for tag, i, j, k, m in SequenceMatcher(None, middle[0][:MOST_LINES], middle[1][:MOST_LINES]).get_opcodes():
         blocks.append((tag, start + i, start + j, start + k, start + m))
     if not any(left):
         blocks.append(("equal", len(before) - end, len(before), len(after) - end, len(after)))
-    rows = tuple(_rows(_joined(blocks), before, after))
-    changed = [block for block in blocks if block[0] != "equal"]
-    return Comparison(rows, sum(b[2] - b[1] for b in changed), sum(b[4] - b[3] for b in changed), left[0], left[1])
+    return blocks, left
 
 
 def _common(one: Sequence[str], other: Sequence[str]) -> int:
@@ -70,9 +79,9 @@ def _common(one: Sequence[str], other: Sequence[str]) -> int:
     return next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
-def _joined(blocks: Sequence[tuple[str, int, int, int, int]]) -> list[tuple[str, int, int, int, int]]:
+def _joined(blocks: Sequence[Block]) -> list[Block]:
     """The blocks without empty ones; equal blocks that follow each other are one."""
-    found: list[tuple[str, int, int, int, int]] = []
+    found: list[Block] = []
     for tag, i, j, k, m in blocks:
         if found and tag == found[-1][0] == "equal":
             found[-1] = (tag, found[-1][1], j, found[-1][3], m)
@@ -81,9 +90,7 @@ def _joined(blocks: Sequence[tuple[str, int, int, int, int]]) -> list[tuple[str,
     return found
 
 
-def _rows(
-    blocks: Sequence[tuple[str, int, int, int, int]], before: Sequence[str], after: Sequence[str]
-) -> Iterator[ComparedRow]:
+def _rows(blocks: Sequence[Block], before: Sequence[str], after: Sequence[str]) -> Iterator[ComparedRow]:
     steps = [_MOST_STEPS]
     for number, (tag, i, j, k, m) in enumerate(blocks):
         if tag == "equal":

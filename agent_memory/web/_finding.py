@@ -45,7 +45,7 @@ class TextChange(NamedTuple):
     new: str
 
 
-class _State(NamedTuple):
+class _Occurrences(NamedTuple):
     """How often a state of a file has the text: with and without what was appended to it."""
 
     id: str
@@ -54,7 +54,7 @@ class _State(NamedTuple):
 
 
 @dataclass
-class Finding:
+class TextSearch:
     """A search for a text in versions, and what it has found so far, the newest first.
 
     Attributes:
@@ -71,7 +71,7 @@ class Finding:
     failed: int = 0
     is_whole: bool = False
     _bytes: int = 0
-    _after: dict[str, _State | None] = field(default_factory=dict)
+    _after: dict[str, _Occurrences | None] = field(default_factory=dict)
 
     async def run(self, memory: AsyncAgentMemory, path: str) -> None:
         """Look at the versions of a file, or of all files that were changed or deleted, until a bound is reached."""
@@ -85,11 +85,11 @@ class Finding:
                 await self._look(memory, name, each)
         self.is_whole = True
 
-    async def _current(self, memory: AsyncAgentMemory, path: str, newest: FileVersion) -> _State | None:
+    async def _current(self, memory: AsyncAgentMemory, path: str, newest: FileVersion) -> _Occurrences | None:
         """The state of a file now; of a deleted one, that it has no text."""
         listed = [newest] if newest.ended_by is None else await memory.versions.list(path, limit=1)
         if not listed or listed[0].ended_by is not None:
-            return _State("", 0, 0)
+            return _Occurrences("", 0, 0)
         return await self._state(path, listed[0], NOW, memory.read_bytes(path))
 
     async def _look(self, memory: AsyncAgentMemory, path: str, each: FileVersion) -> None:
@@ -102,7 +102,7 @@ class Finding:
             self.changes.insert(place, change)
         self._after[path] = state
 
-    async def _state(self, path: str, each: FileVersion, id_: str, reading: Awaitable[bytes]) -> _State | None:
+    async def _state(self, path: str, each: FileVersion, id_: str, reading: Awaitable[bytes]) -> _Occurrences | None:
         """The state of a version; adds what came by an append, and what the first version had."""
         try:
             data = await reading
@@ -118,7 +118,7 @@ class Finding:
             self.changes.append(TextChange(path, True, None, True, "", id_))
         if each.previous is None and base:
             self.changes.append(TextChange(path, True, each.made_by, False, "", id_))
-        return _State(id_, whole, base)
+        return _Occurrences(id_, whole, base)
 
 
 async def _versions_of(memory: AsyncAgentMemory, path: str) -> AsyncIterator[FileVersion]:
@@ -132,7 +132,7 @@ async def _versions_of(memory: AsyncAgentMemory, path: str) -> AsyncIterator[Fil
 async def find(site: Site, request: Request) -> Response:
     """Show the changes by which a text came and went, the newest first."""
     agent, path = of_request(request)
-    memory, finding = site.memory(agent), Finding(query(request, "q", 200).strip())
+    memory, finding = site.memory(agent), TextSearch(query(request, "q", 200).strip())
     if finding.text:
         try:
             async with asyncio.timeout(_SECONDS), site.large:

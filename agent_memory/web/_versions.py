@@ -16,13 +16,15 @@ from agent_memory.runtime.threads import in_thread
 from agent_memory.web._compare import Comparison, compare
 from agent_memory.web._files import attachment, of_request
 from agent_memory.web._pictures import sizes
+from agent_memory.web._reverting import reverted
 from agent_memory.web._site import Site, query
 
 PAGE: Final = 50
 """The versions of a page."""
 NOW: Final = "now"
 """The name of the current file in the address of a comparison; the id of a version is hexadecimal."""
-_MOST_COMPARED: Final = 1_000_000
+MOST_COMPARED: Final = 1_000_000
+"""The bytes of each side of a comparison."""
 _MOST_SHOWN: Final = 200_000
 
 
@@ -90,13 +92,15 @@ async def diff(site: Site, request: Request) -> Response:
     listed = await memory.versions.list(path, limit=PAGE)
     old, new = query(request, "old", 100), query(request, "new", 100) or NOW
     old = old or next((each.id for each in listed if each.ended_by), "")
-    facts: dict[str, Any] = {"problem": "", "found": None}
+    facts: dict[str, Any] = {"problem": "", "found": None, "reverted": None}
     if not old:
         facts["problem"] = "No earlier version of this file is kept, so there is nothing to compare."
     elif NOW in (old, new) and listed and listed[0].ended_by:
         facts["problem"] = "The file is deleted now, so there is nothing to compare with."
     else:
         facts |= await compared(site, memory, path, old, new)
+        if site.allow_write and facts["found"] and NOW not in (old, new):
+            facts |= await _reverting(site, memory, path, old, new)
     by_id = {(NOW if each.ended_by is None else each.id): each for each in listed}
     return site.page(
         request, "diff.html", agent=agent, path=path, old=old, new=new, versions=listed, by_id=by_id, now=NOW,
@@ -108,8 +112,8 @@ async def compared(site: Site, memory: AsyncAgentMemory, path: str, old: str, ne
     """The comparison of two versions for a page; or why they are not compared."""
     async with site.large:
         sides = [await content_of(memory, path, id_) for id_ in (old, new)]
-        if any(len(side) > _MOST_COMPARED for side in sides):
-            return {"problem": f"Versions of more than {_MOST_COMPARED:,} bytes are not compared here."}
+        if any(len(side) > MOST_COMPARED for side in sides):
+            return {"problem": f"Versions of more than {MOST_COMPARED:,} bytes are not compared here."}
         try:
             texts = [side.decode() for side in sides]
         except UnicodeDecodeError:
@@ -119,12 +123,37 @@ async def compared(site: Site, memory: AsyncAgentMemory, path: str, old: str, ne
     return {"found": found}
 
 
+async def _reverting(site: Site, memory: AsyncAgentMemory, path: str, old: str, new: str) -> dict[str, Any]:
+    """The current file beside what it would be without a change; None if that is not possible."""
+    try:
+        async with site.large:
+            now = await content_of(memory, path, NOW)
+            text = await text_without(memory, path, old, new, now)
+    except AgentMemoryFileNotFoundError:
+        return {"reverted": None}
+    return {"reverted": None if text is None else await in_thread(lambda: compare(now.decode(), text))}
+
+
+async def text_without(memory: AsyncAgentMemory, path: str, old: str, new: str, now: bytes) -> str | None:
+    """The current text without the change from one version to another; None if that is not possible."""
+    if NOW in (old, new):
+        return None
+    sides = [*[await memory.versions.read_bytes(path, id_) for id_ in (old, new)], now]
+    if any(len(side) > MOST_COMPARED for side in sides):
+        return None
+    try:
+        texts = [side.decode() for side in sides]
+    except UnicodeDecodeError:
+        return None
+    return await in_thread(lambda: reverted(*texts))
+
+
 async def content_of(memory: AsyncAgentMemory, path: str, id_: str) -> bytes:
     """The content of a version; of the current file a little more than is compared."""
     if id_ != NOW:
         return await memory.versions.read_bytes(path, id_)
 
     async def read(reader: Reader) -> bytes:
-        return await reader.read(0, _MOST_COMPARED + 1)
+        return await reader.read(0, MOST_COMPARED + 1)
 
     return await memory.scan(path, read)
