@@ -31,6 +31,8 @@ from agent_memory.web._versions import NOW, compared, content_of, text_without
 _MOST_BYTES: Final = 64 * 1024
 _MOST_FIELDS: Final = 20
 _MOST_APPENDED: Final = 20_000
+_MOST_CHANGED: Final = 10
+_STALE: Final = 409
 _NUMBER: Final = re.compile(r"[0-9]{1,15}")
 _FORM: Final = "application/x-www-form-urlencoded"
 MOST_STEPS: Final = 500
@@ -161,11 +163,13 @@ async def undo(site: Site, request: Request, memory: AsyncAgentMemory, form: Map
     audit = await site.written_log()
     shown = await memory.versions.undo(**selection, audit=audit, dry_run=True)
     if form.get("steps") != digest_of(shown.done):
-        return await _preview(site, request, form, status=409)
+        return await _preview(site, request, form, status=_STALE)
     try:
         result = await memory.versions.undo(**selection, audit=audit, shown=shown.done)
     except ConflictError:
-        return await _preview(site, request, form, status=409)
+        return await _preview(site, request, form, status=_STALE)
+    if result.left and not result.done:  # each file was changed after the steps were planned again
+        return await _preview(site, request, form, status=_STALE)
     return site.page(request, "undone.html", agent=request.path_params["agent"], result=result, selection=selection)
 
 
@@ -173,7 +177,9 @@ async def _preview(site: Site, request: Request, given: Mapping[str, str], *, st
     agent = request.path_params["agent"]
     memory = site.memory(agent)
     wanted = {name: given.get(name, "") for name in ("actor", "call", "since")}
-    facts: Facts = {"result": None, "rows": (), "steps": "", "problem": "", "stale": status == 409}
+    facts: Facts = {"result": None, "rows": (), "steps": "", "problem": "", "changed": ()}
+    if status == _STALE:
+        facts["changed"] = await memory.versions.list("", limit=_MOST_CHANGED)
     if any(wanted.values()):
         selection, facts["problem"] = _selected(wanted)
         if not facts["problem"]:

@@ -96,6 +96,8 @@ def _trip(memory: AgentMemory, past: Past) -> None:
         memory.acting_as("cleaner", "toolu_09Zz").edit(
             "notes/preferences.md", lambda text: text.replace("- Speaks German and English\n", "")
         )
+    with past.ago(DAY):
+        memory.acting_as("claude", "toolu_02C9").edit("notes/preferences.md", lambda text: text + "- Window seats\n")
     with past.ago(3600):
         memory.acting_as("claude", "toolu_02D1").edit("plan.md", lambda text: text.replace("14A", "21C, at the window"))
         calls = [{"id": "c1", "name": "seat_map", "arguments": '{"flight": 1}'}]

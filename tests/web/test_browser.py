@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 import pytest
 
+from agent_memory import AgentMemoryService, VersionLimits
 from tests.support import sizes
 from tests.support.servers import Root
 from tests.support.web_pages import SCRIPT, Pages, pages
@@ -42,6 +43,7 @@ PAGES = {
     "agent": f"{PLAN}?as=agent", "json": "/agents/travel-planner/file/data/settings.json?as=json",
     "conversation": "/agents/travel-planner/file/history.jsonl", "versions": "/agents/travel-planner/versions/plan.md",
     "all-versions": "/agents/travel-planner/versions/", "compare": "/agents/travel-planner/diff/plan.md",
+    "find": "/agents/travel-planner/find/?q=german", "found-none": "/agents/travel-planner/find/plan.md?q=none",
     "timeline": "/timeline", "filtered": "/timeline?agent=travel-planner&actor=cleaner",
     "chain": "/timeline/chain?ask=1", "search": "/search?q=maria", "undo": "/agents/travel-planner/undo?actor=cleaner",
     "missing": "/agents/travel-planner/file/none.md", "no-agent": "/agents/nobody/tree/",
@@ -51,6 +53,14 @@ PAGES = {
     "hostile-compare": "/agents/support-bot/diff/attack/text.md", "long": f"{ATTACK}/lines.txt?line=2500",
     "empty": "/agents/travel-planner/file/notes/preferences.md?at=999999",
 }  # fmt: skip
+
+
+SEND = """change => {
+    const form = document.querySelector(`form.change[action$="/${change}"]`);
+    window.answered = fetch(form.action, {method: "POST", body: new URLSearchParams(new FormData(form))})
+        .then(async answer => ({status: answer.status, text: await answer.text()}));
+}"""
+"""Sends a form of the page and does not wait for the answer."""
 
 
 class Watched:
@@ -163,16 +173,66 @@ def test_the_pictures_of_the_docs(watched: Watched, pictures: Path | None) -> No
 @on_disk_and_s3
 def test_by_mouse_a_person_finds_who_deleted_a_line_and_brings_it_back(watched: Watched) -> None:
     page = watched.open("/")
+    page.get_by_role("searchbox").fill("German")
+    page.locator("#found").get_by_role("link", name="travel-planner").click()
+    removal = page.locator("tr", has_text="went")
+    assert "edit by cleaner call toolu_09Zz" in " ".join(removal.inner_text().split())
+    removal.get_by_role("link", name="Compare").click()
+    assert page.locator("td.gone").inner_text() == "- Speaks German and English"
+    assert "edit by cleaner" in page.locator("table.compare thead").first.inner_text()
+    assert faults_of(page) == []
+    page.get_by_role("button", name="Take back only this change").click()
+    page.wait_for_url("**/diff/notes/preferences.md")
+    assert page.locator("td.new").inner_text() == "- Speaks German and English"
+    assert "write by Pat" in page.locator("table.compare thead").inner_text()
+    text = watched.open("/agents/travel-planner/file/notes/preferences.md").locator("main").inner_text()
+    assert "Speaks German and English" in text
+    assert "Window seats" in text
+
+
+@on_disk_and_s3
+def test_by_mouse_a_person_restores_a_version(watched: Watched) -> None:
+    page = watched.open("/")
     page.get_by_role("link", name="travel-planner").click()
     page.get_by_role("link", name="notes/").click()
     page.get_by_role("link", name="preferences.md").click()
     page.get_by_role("link", name="Compare").click()
-    assert page.locator("td.gone").inner_text() == "- Speaks German and English"
-    assert "edit by cleaner" in page.locator("table.compare thead").inner_text()
     page.get_by_role("button", name="Restore the old version (left)").click()
     page.wait_for_url("**/file/notes/preferences.md?restored=1")
-    assert "Speaks German and English" in page.locator("main").inner_text()
+    assert "Window seats" not in page.locator("main").inner_text()
     assert "restore by Pat" in page.locator("dl.facts").inner_text()
+
+
+@on_disk_and_s3
+def test_of_two_browsers_that_change_a_file_at_once_one_is_shown_the_change_of_the_other(
+    watched: Watched, browser: Browser, root: Root
+) -> None:
+    """Both forms are sent before either answer is read. In each third round an agent was faster than both."""
+    context = browser.new_context(storage_state=watched.page.context.storage_state())
+    both = [watched.page, context.new_page()]
+    with AgentMemoryService(root.url, storage_options=root.options, versions=VersionLimits()) as service:
+        memory = service.agent("travel-planner")
+        memory.write("race.md", "begin\n")
+        for number in range(30 if sizes.is_long else 4):
+            before = memory.read("race.md")
+            memory.acting_as("cleaner", f"call{number}").write("race.md", f"{number}\n")
+            change = ("restore", "undo")[number % 2]
+            place = "diff/race.md" if change == "restore" else f"undo?call=call{number}"
+            for page in both:
+                page.goto(f"{watched.home}/agents/travel-planner/{place}")
+            is_late = number % 3 == 2
+            if is_late:
+                memory.acting_as("claude").append("race.md", "- a line of an agent\n")
+            for page in both:
+                page.evaluate(SEND, change)
+            answers = [page.evaluate("window.answered") for page in both]
+            assert sorted(answer["status"] for answer in answers) == ([409, 409] if is_late else [200, 409])
+            expected = f"{number}\n- a line of an agent\n" if is_late else before
+            assert memory.read("race.md") == expected
+            shown = next(answer["text"] for answer in answers if answer["status"] == 409)
+            assert "changed meanwhile" in shown or "changed since you looked" in shown
+            assert ("a line of an agent" if is_late else "by Pat") in shown or (is_late and change == "undo")
+    context.close()
 
 
 @on_disk_and_s3
