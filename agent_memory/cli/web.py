@@ -21,7 +21,7 @@ from agent_memory.service import AsyncAgentMemoryService
 @click.command(cls=Command)
 @click.option("--port", type=click.IntRange(0, 65535), default=0, metavar="N", help="Port; 0 is any free port.")
 @click.option("--as", "person", metavar="NAME", help="The actor of changes.  [default: --actor]")
-@click.option("--allow-write", is_flag=True, help="Let the pages restore, undo and redact.")
+@click.option("--allow-write", is_flag=True, help="Let the pages restore, take back, undo and redact.")
 @log_option
 @pass_settings
 def web(settings: Settings, port: int, person: str | None, allow_write: bool, target: str | None) -> None:

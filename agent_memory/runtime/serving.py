@@ -18,6 +18,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 SECONDS_TO_ASK: Final = 30.0
 """The seconds in which a whole request must arrive, from the beginning of its connection or the answer before."""
+SECONDS_TO_READ: Final = 120.0
+"""The seconds in which a client must read some of what it was sent; less than 64 KB may wait for it longer."""
 
 
 class GracefulServer(uvicorn.Server):
@@ -52,12 +54,14 @@ class GracefulServer(uvicorn.Server):
 
 
 class PunctualHTTP(H11Protocol):
-    """HTTP/1.1 that ends a connection without a whole request in time, so that idle clients lock nobody out.
+    """HTTP/1.1 that ends the connection of a client that does not ask, or does not read, in time.
 
-    uvicorn's own timeout begins with the first answer, and ends with the first byte of the next request.
+    uvicorn's own timeout begins with the first answer, and ends with the first byte of the next request; it waits for
+    ever for a client that does not read.
     """
 
     _deadline: asyncio.TimerHandle | None = None
+    _unread: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a request."""
@@ -78,6 +82,22 @@ class PunctualHTTP(H11Protocol):
         """End the wait."""
         super().connection_lost(exc)
         self._end_wait()
+        self._end_unread()
+
+    def pause_writing(self) -> None:
+        """Begin to wait for the client to read."""
+        super().pause_writing()
+        self._unread = self.loop.call_later(SECONDS_TO_READ, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """The client has read."""
+        super().resume_writing()
+        self._end_unread()
+
+    def _end_unread(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
 
     def _wait(self) -> None:
         if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):

@@ -1,4 +1,4 @@
-"""The changes that a person can make: restore, undo, redact; only with ``allow_write``.
+"""The changes that a person can make: restore, take back one change, undo, redact; only with ``allow_write``.
 
 Each is a form with the CSRF token of the session and the state that was shown. If that is not the state now, nothing is
 changed, and the page shows what another person or agent changed meanwhile.
@@ -88,12 +88,12 @@ async def revert(site: Site, request: Request, memory: AsyncAgentMemory, form: M
         async with site.large:
             now = await content_of(memory, path, NOW)
             text = await text_without(memory, path, form.get("version", ""), form.get("new", ""), now)
-        if text is None:
+        if text is None or text == now.decode():
             return problem(site, request, 422, "Not taken back", "Later changes touch the lines of this change.")
         await memory.write(path, text, when=when)
     except ConflictError:
         return await _stale(site, request, memory, form, "taken back")
-    return RedirectResponse(url("agents", agent, "diff", path), 303)
+    return RedirectResponse(url("agents", agent, "diff", path, taken_back=1), 303)
 
 
 async def redact(site: Site, request: Request, memory: AsyncAgentMemory, form: Mapping[str, str]) -> Response:
@@ -177,7 +177,7 @@ async def _preview(site: Site, request: Request, given: Mapping[str, str], *, st
     agent = request.path_params["agent"]
     memory = site.memory(agent)
     wanted = {name: given.get(name, "") for name in ("actor", "call", "since")}
-    facts: Facts = {"result": None, "rows": (), "steps": "", "problem": "", "changed": ()}
+    facts: Facts = {"result": None, "rows": (), "steps": "", "problem": "", "stale": status == _STALE, "changed": ()}
     if status == _STALE:
         facts["changed"] = await memory.versions.list("", limit=_MOST_CHANGED)
     if any(wanted.values()):

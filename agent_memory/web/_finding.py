@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from agent_memory.audit import LogLocation
+from agent_memory.audit.records import recorded_appends
 from agent_memory.core.versions.origin import MadeBy
 from agent_memory.core.versions.states import FileVersion
+from agent_memory.core.versions.undo import RecordedAppends, attribute_appends
 from agent_memory.errors import AgentMemoryError
 from agent_memory.memory import AsyncAgentMemory
+from agent_memory.runtime.threads import in_thread
 from agent_memory.web._files import of_request
 from agent_memory.web._site import Site, query
 from agent_memory.web._versions import NOW, cursor
 
 MOST: Final = 50
-"""The changes of a page."""
-_SECONDS: Final = 3.0
+"""The changes of a page, a few more if they are of one version."""
+_SECONDS: Final = 10.0
 _MOST_BYTES: Final = 64_000_000
-_AT_ONCE: Final = 100
+_AT_ONCE: Final = 16
+_DELETING: Final = ("delete", "delete_tree")
 
 
 class TextChange(NamedTuple):
@@ -31,7 +36,7 @@ class TextChange(NamedTuple):
     Attributes:
         path: the file.
         came: whether the file has it more often.
-        by: the operation; None if it is unknown, or if the text was appended: an append makes no version.
+        by: the operation; None if it is unknown, as that of another program or of a state that is not kept.
         appended: whether the text was appended.
         old: the id of the version before; "" if there was none, or if the text was appended.
         new: the id of the version after, `NOW` for the current file; "" if the file was deleted.
@@ -49,94 +54,153 @@ class _Occurrences(NamedTuple):
     """How often a state of a file has the text: with and without what was appended to it."""
 
     id: str
+    previous: str | None
+    by: MadeBy | None
     whole: int
     base: int
 
 
-@dataclass
+_GONE: Final = _Occurrences("", None, None, 0, 0)
+
+
 class TextSearch:
     """A search for a text in versions, and what it has found so far, the newest first.
 
-    Attributes:
+    Args:
+        memory: the memory of the agent.
+        agent: the id of the agent.
+        path: the file; "" for all files that were changed or deleted.
         text: the text; compared without case.
+        log: the audit log, which tells who appended a text; None if there is none.
+
+    Attributes:
         changes: what was found.
         looked_at: the number of versions that were read.
         failed: the number of versions that could not be read.
         is_whole: whether all versions were looked at.
+        next: continues the search in older versions of the file; "" if that is not possible.
     """
 
-    text: str
-    changes: list[TextChange] = field(default_factory=list)
-    looked_at: int = 0
-    failed: int = 0
-    is_whole: bool = False
-    _bytes: int = 0
-    _after: dict[str, _Occurrences | None] = field(default_factory=dict)
+    def __init__(self, memory: AsyncAgentMemory, agent: str, path: str, text: str, log: LogLocation | None) -> None:
+        self.text = text
+        self.changes: list[TextChange] = []
+        self.looked_at = self.failed = 0
+        self.is_whole = False
+        self.next = ""
+        self._memory = memory
+        self._agent = agent
+        self._path = path
+        self._log = log
+        self._appends: RecordedAppends | None = None
+        self._bytes = 0
+        self._after: dict[str, _Occurrences | None] = {}
 
-    async def run(self, memory: AsyncAgentMemory, path: str) -> None:
-        """Look at the versions of a file, or of all files that were changed or deleted, until a bound is reached."""
-        async for each in _versions_of(memory, path):
+    async def run(self, after: str) -> None:
+        """Look at versions until a bound is reached; ``after`` is `next` of an earlier search, or ""."""
+        known = bool(after)  # the first version was looked at before: it only is the state after the next one
+        while page := await self._memory.versions.list(self._path, limit=_AT_ONCE, after=after or None):
+            read = await asyncio.gather(*map(self._read, page))
+            for each, data in zip(page, read, strict=True):
+                await self._look(each, data, known)
+                known = False
+            if len(page) > 1 and self._path:
+                self.next = cursor(page[-2], self._path)
+            after = cursor(page[-1], self._path)
             if len(self.changes) >= MOST or self._bytes > _MOST_BYTES:
                 return
-            name = path or each.path
-            if name not in self._after:
-                self._after[name] = await self._current(memory, name, each)
-            if each.ended_by is not None:
-                await self._look(memory, name, each)
-        self.is_whole = True
+        self.is_whole, self.next = True, ""
 
-    async def _current(self, memory: AsyncAgentMemory, path: str, newest: FileVersion) -> _Occurrences | None:
-        """The state of a file now; of a deleted one, that it has no text."""
-        listed = [newest] if newest.ended_by is None else await memory.versions.list(path, limit=1)
-        if not listed or listed[0].ended_by is not None:
-            return _Occurrences("", 0, 0)
-        return await self._state(path, listed[0], NOW, memory.read_bytes(path))
-
-    async def _look(self, memory: AsyncAgentMemory, path: str, each: FileVersion) -> None:
-        """Compare an earlier version with the state that followed it."""
-        after = self._after[path]
-        place = len(self.changes)
-        state = await self._state(path, each, each.id, memory.versions.read_bytes(path, each.id))
-        if state and after and after.base != state.whole:
-            change = TextChange(path, after.base > state.whole, each.ended_by, False, each.id, after.id)
-            self.changes.insert(place, change)
-        self._after[path] = state
-
-    async def _state(self, path: str, each: FileVersion, id_: str, reading: Awaitable[bytes]) -> _Occurrences | None:
-        """The state of a version; adds what came by an append, and what the first version had."""
+    async def _read(self, each: FileVersion) -> bytes | None:
+        """The content of a version; None if it is not there, or has changed since it was listed."""
+        name, versions = self._path or each.path, self._memory.versions
         try:
-            data = await reading
+            if each.ended_by is not None:
+                return await versions.read_bytes(name, each.id)
+            data = await self._memory.read_bytes(name)
+            return data if await versions.list(name, limit=1) == (each,) else None
         except AgentMemoryError:
+            return None
+
+    async def _look(self, each: FileVersion, data: bytes | None, known: bool) -> None:
+        """Compare a version with the state that followed it."""
+        name = self._path or each.path
+        if name not in self._after:
+            self._after[name] = None if known or each.ended_by is None else await self._current(name)
+        after, place = self._after[name], len(self.changes)
+        state = await self._state(name, each, data, told=not known)
+        if each.ended_by is not None:
+            self.changes[place:place] = _between(name, each, state, after)
+        self._after[name] = state
+
+    async def _current(self, path: str) -> _Occurrences | None:
+        """The state of a file now; of a deleted one, that it has no text."""
+        listed = await self._memory.versions.list(path, limit=1)
+        if not listed or listed[0].ended_by is not None:
+            return _GONE
+        return await self._state(path, listed[0], await self._read(listed[0]), told=True)
+
+    async def _state(self, path: str, each: FileVersion, data: bytes | None, *, told: bool) -> _Occurrences | None:
+        """The state of a version; adds what came by appends, and what the first version had, if it is to be told."""
+        if data is None:
             self.failed += 1
             return None
         self.looked_at += 1
         self._bytes += len(data)
-        wanted = self.text.lower()
-        parts = (data, data[: max(0, len(data) - each.appended_bytes)])
-        whole, base = (part.decode(errors="replace").lower().count(wanted) for part in parts)
-        if whole != base:
-            self.changes.append(TextChange(path, True, None, True, "", id_))
-        if each.previous is None and base:
+        start, id_ = max(0, len(data) - each.appended_bytes), NOW if each.ended_by is None else each.id
+        whole, base = await in_thread(lambda: self._counted((data, data[:start])))
+        if told and whole != base:
+            self.changes.extend(await self._appended(path, each, data, start, whole - base))
+        if told and each.previous is None and base:
             self.changes.append(TextChange(path, True, each.made_by, False, "", id_))
-        return _Occurrences(id_, whole, base)
+        return _Occurrences(id_, each.previous, each.made_by, whole, base)
+
+    async def _appended(
+        self, path: str, each: FileVersion, data: bytes, start: int, count: int
+    ) -> Sequence[TextChange]:
+        """By which appends the text came, as the audit log tells; the newest first."""
+        id_ = NOW if each.ended_by is None else each.id
+        if self._log is not None and self._appends is None:
+            log, agent = self._log, self._agent
+            self._appends = await in_thread(lambda: recorded_appends(log, agent))
+        recorded = self._appends.of_version.get(each.id, ()) if self._appends else ()
+        ranges, _ = await in_thread(lambda: attribute_appends(data, start, recorded))
+        counts = self._counted(data[piece.start : piece.end] for piece in ranges)
+        found = [TextChange(path, True, piece.by, True, "", id_) for piece, n in zip(ranges, counts, strict=True) if n]
+        if sum(counts) < count:
+            found.insert(0, TextChange(path, True, None, True, "", id_))
+        return found[::-1]
+
+    def _counted(self, pieces: Iterable[bytes]) -> list[int]:
+        wanted = self.text.casefold()
+        return [piece.decode(errors="replace").casefold().count(wanted) for piece in pieces]
 
 
-async def _versions_of(memory: AsyncAgentMemory, path: str) -> AsyncIterator[FileVersion]:
-    after: str | None = None
-    while page := await memory.versions.list(path, limit=_AT_ONCE, after=after):
-        for each in page:
-            yield each
-        after = cursor(page[-1], path)
+def _between(
+    path: str, each: FileVersion, state: _Occurrences | None, after: _Occurrences | None
+) -> Iterator[TextChange]:
+    """The changes between a version and the state that is known after it, the newest first."""
+    if after and each.ended_by and each.ended_by.operation in _DELETING:
+        if after.base and after.previous is not None:  # it was restored; a new file tells of its own beginning
+            yield TextChange(path, True, after.by, False, "", after.id)
+        after = _GONE
+    if state and after and after.base != state.whole:
+        yield TextChange(path, after.base > state.whole, _maker(each, after), False, each.id, after.id)
+
+
+def _maker(each: FileVersion, after: _Occurrences) -> MadeBy | None:
+    """The operation between two states; None if another program, or a state that is not kept, may be between them."""
+    if after is _GONE:
+        return each.ended_by if each.ended_by and each.ended_by.operation in _DELETING else None
+    return after.by if after.previous == each.id else None
 
 
 async def find(site: Site, request: Request) -> Response:
     """Show the changes by which a text came and went, the newest first."""
     agent, path = of_request(request)
-    memory, finding = site.memory(agent), TextSearch(query(request, "q", 200).strip())
-    if finding.text:
-        try:
+    after = query(request, "after", 1200) if path else ""
+    search = TextSearch(site.memory(agent), agent, path, query(request, "q").strip(), await site.written_log())
+    if search.text:
+        with suppress(TimeoutError):  # the page says that not all versions were looked at
             async with asyncio.timeout(_SECONDS), site.large:
-                await finding.run(memory, path)
-        except TimeoutError:
-            pass  # the page says that not all versions were looked at
-    return site.page(request, "find.html", agent=agent, path=path, finding=finding, now=NOW)
+                await search.run(after)
+    return site.page(request, "find.html", agent=agent, path=path, search=search, after=after, now=NOW)

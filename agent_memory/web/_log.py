@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
@@ -45,7 +45,7 @@ async def timeline_page(site: Site, request: Request) -> Response:
         facts |= {
             "activity": found,
             "picture": days(found.of(agent), DAYS),
-            "actors": [(actor, counts.total(), days(counts, DAYS, small=True)) for actor, counts in _busiest(found)],
+            "actors": _busiest(found),
         }
     return site.page(request, "timeline.html", section="timeline", **facts)
 
@@ -64,8 +64,11 @@ async def _records(log: LogLocation, wanted: dict[str, str], since: float | None
     return await in_thread(read)
 
 
-def _busiest(found: Activity) -> list[tuple[str, Counter[date]]]:
-    return sorted(found.by_actor.items(), key=lambda each: -each[1].total())[:_ACTORS]
+def _busiest(found: Activity) -> list[tuple[str, int, Markup]]:
+    """The actors with the most changes, each with their number and a picture; all pictures have one scale."""
+    busiest = sorted(found.by_actor.items(), key=lambda each: -each[1].total())[:_ACTORS]
+    most = max((max(counts.values()) for _, counts in busiest), default=1)
+    return [(actor, counts.total(), days(counts, DAYS, small=True, most=most)) for actor, counts in busiest]
 
 
 def _day(text: str) -> float | None:

@@ -18,12 +18,12 @@ _HEIGHT: Final = 72
 _SMALL: Final = (136, 24)
 
 
-def days(counts: Mapping[date, int], number: int, *, small: bool = False) -> Markup:
-    """The changes of each of the last days as bars."""
+def days(counts: Mapping[date, int], number: int, *, small: bool = False, most: int = 1) -> Markup:
+    """The changes of each of the last days as bars; the highest stands for at least ``most`` changes."""
     today = datetime.now(UTC).date()
     wanted = [today - timedelta(days=ago) for ago in range(number - 1, -1, -1)]
     width, height = _SMALL if small else (_WIDTH, _HEIGHT)
-    step, most = width / number, max([1, *(counts.get(day, 0) for day in wanted)])
+    step, most = width / number, max([most, *(counts.get(day, 0) for day in wanted)])
     bars = Markup("").join(
         _bar(number * step, height, step, counts.get(day, 0), most, day) for number, day in enumerate(wanted)
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from agent_memory.web._compare import blocks_of
 
@@ -14,7 +14,8 @@ def reverted(old: str, new: str, now: str) -> str | None:
     preceded.
 
     Returns:
-        None if the lines that the change made, or the lines beside those that it removed, were changed since.
+        None if the lines that the change made, or the lines beside those that it removed, were changed since, or if
+        lines that it removed are there again.
     """
     before, after, current = old.split("\n"), new.split("\n"), now.split("\n")
     change, left = blocks_of(before, after)
@@ -26,10 +27,17 @@ def reverted(old: str, new: str, now: str) -> str | None:
         if tag == "equal":
             continue
         place = _place(places, start, end)
-        if place is None:
+        if place is None or (start == end and _is_there(before[i:k], current, places, start)):
             return None
         current[place : place + end - start] = before[i:k]
     return "\n".join(current)
+
+
+def _is_there(lines: Sequence[str], current: Sequence[str], places: Mapping[int, int], at: int) -> bool:
+    """Whether one of some removed lines is there again, between the lines that were beside them."""
+    first = places[at - 1] + 1 if at - 1 in places else max(0, places[at] - len(lines))
+    last = places.get(at, first + len(lines))
+    return any(line.strip() and line in lines for line in current[first:last])
 
 
 def _place(places: Mapping[int, int], start: int, end: int) -> int | None:

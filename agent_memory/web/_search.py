@@ -35,6 +35,7 @@ class Searched(NamedTuple):
     query: str
     matches: list[AgentMatch]
     agents: list[str]
+    others: int
     more: bool
     late: bool
     failed: int
@@ -58,8 +59,8 @@ async def found(site: Site, request: Request) -> Response:
 
 
 async def _searched(site: Site, request: Request) -> Searched:
-    text = query(request, "q", 200).strip()
-    result = Searched(text, [], [], False, False, 0)
+    text = query(request, "q").strip()
+    result = Searched(text, [], [], 0, False, False, 0)
     if result.is_short:
         return result
     try:
@@ -72,6 +73,7 @@ async def _searched(site: Site, request: Request) -> Searched:
 async def _search(site: Site, found: Searched) -> Searched:
     failed, matches, agents = 0, found.matches, await site.agents()
     found.agents.extend(agents[:_MOST_NAMED])
+    found = found._replace(others=max(0, len(agents) - _MOST_NAMED))
     for agent in agents:
         left = MOST - len(matches)
         if not left:

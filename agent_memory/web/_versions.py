@@ -25,6 +25,7 @@ NOW: Final = "now"
 """The name of the current file in the address of a comparison; the id of a version is hexadecimal."""
 MOST_COMPARED: Final = 1_000_000
 """The bytes of each side of a comparison."""
+_MOST_REVERTED: Final = 1000
 _MOST_SHOWN: Final = 200_000
 
 
@@ -89,6 +90,7 @@ async def diff(site: Site, request: Request) -> Response:
     """Show two versions side by side; unasked the last earlier one and the current file."""
     agent, path = of_request(request)
     memory = site.memory(agent)
+    state = await _state(memory, path if site.allow_write else "")  # first: a change of what is read next is refused
     listed = await memory.versions.list(path, limit=PAGE)
     old, new = query(request, "old", 100), query(request, "new", 100) or NOW
     old = old or next((each.id for each in listed if each.ended_by), "")
@@ -99,12 +101,13 @@ async def diff(site: Site, request: Request) -> Response:
         facts["problem"] = "The file is deleted now, so there is nothing to compare with."
     else:
         facts |= await compared(site, memory, path, old, new)
-        if site.allow_write and facts["found"] and NOW not in (old, new):
+        later = new != NOW or (listed and listed[0].appended_bytes)  # else the page restores the old version
+        if site.allow_write and later and old != NOW and _is_small(facts["found"]):
             facts |= await _reverting(site, memory, path, old, new)
     by_id = {(NOW if each.ended_by is None else each.id): each for each in listed}
     return site.page(
         request, "diff.html", agent=agent, path=path, old=old, new=new, versions=listed, by_id=by_id, now=NOW,
-        **facts, **await _state(memory, path if site.allow_write else ""),
+        taken_back="taken_back" in request.query_params, **facts, **state,
     )  # fmt: skip
 
 
@@ -123,6 +126,13 @@ async def compared(site: Site, memory: AsyncAgentMemory, path: str, old: str, ne
     return {"found": found}
 
 
+def _is_small(found: Comparison | None) -> bool:
+    """Whether a change is shown whole, with few enough lines to be compared once more."""
+    if found is None or found.old_left or found.new_left:
+        return False
+    return found.removed + found.added <= _MOST_REVERTED
+
+
 async def _reverting(site: Site, memory: AsyncAgentMemory, path: str, old: str, new: str) -> dict[str, Any]:
     """The current file beside what it would be without a change; None if that is not possible."""
     try:
@@ -136,16 +146,29 @@ async def _reverting(site: Site, memory: AsyncAgentMemory, path: str, old: str, 
 
 async def text_without(memory: AsyncAgentMemory, path: str, old: str, new: str, now: bytes) -> str | None:
     """The current text without the change from one version to another; None if that is not possible."""
-    if NOW in (old, new):
+    if old == NOW:
         return None
-    sides = [*[await memory.versions.read_bytes(path, id_) for id_ in (old, new)], now]
+    changed = now if new == NOW else await memory.versions.read_bytes(path, new)
+    sides = [await memory.versions.read_bytes(path, old), changed, now]
     if any(len(side) > MOST_COMPARED for side in sides):
         return None
+    sides[1] = await _as_made(memory, path, new, changed)
     try:
         texts = [side.decode() for side in sides]
     except UnicodeDecodeError:
         return None
     return await in_thread(lambda: reverted(*texts))
+
+
+async def _as_made(memory: AsyncAgentMemory, path: str, id_: str, data: bytes) -> bytes:
+    """The content of a version without what was appended to it: later changes, which stay."""
+    after = None
+    while page := await memory.versions.list(path, after=after):
+        for each in page:
+            if id_ == (NOW if each.ended_by is None else each.id):
+                return data[: max(0, len(data) - each.appended_bytes)]
+        after = cursor(page[-1], path)
+    return data
 
 
 async def content_of(memory: AsyncAgentMemory, path: str, id_: str) -> bytes:

@@ -151,6 +151,30 @@ def test_a_request_that_does_not_arrive_whole_in_time_ends_its_connection(half: 
         assert opened(server)
 
 
+@pytest.mark.asyncio
+async def test_a_call_may_take_longer_than_a_request_to_arrive(tmp_path: Path) -> None:
+    with serving(SECONDS_TO_ASK=1, SECONDS_TO_READ=1) as server:
+        async with over_http(server.url, TOKEN) as client:
+            call = asyncio.create_task(client.call_tool("wait", {"file": str(tmp_path / "file")}))
+            await asyncio.sleep(3)
+            (tmp_path / "file").touch()
+            assert "waited" in str(await call)
+
+
+def test_clients_that_do_not_read_are_ended() -> None:
+    with serving(MAX_CONNECTIONS=3, SECONDS_TO_READ=3) as server, ExitStack() as stack:
+        session = opened(server)
+        params = {"name": "much", "arguments": {}}
+        body = json.dumps({"jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": params}).encode()
+        headers = (f"Mcp-Session-Id: {session}", "Accept: application/json, text/event-stream")
+        for _ in range(2):
+            client = stack.enter_context(connect(server, 4096))
+            client.sendall(head(server, *headers, f"Content-Length: {len(body)}", "", "") + body)
+            assert client.recv(12) == b"HTTP/1.1 200"
+        assert server.post().status_code == 503
+        wait_until(lambda: server.post().status_code == 200, pause=0.5)
+
+
 def test_headers_without_an_end_are_refused() -> None:
     with serving() as server, connect(server) as client:
         with suppress(ConnectionError):

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Callable
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 
 from agent_memory import AgentMemoryService, VersionLimits
+from agent_memory.audit import LogLocation
+from agent_memory.plugins.audit import AuditPlugin
+from agent_memory.registry import open_backend
 from agent_memory.web import _finding
 from tests.support.servers import Root
 from tests.support.web_pages import InProcess
@@ -56,13 +61,93 @@ def test_a_text_that_was_appended_is_not_ascribed_to_the_write_before(
     memory.acting_as("claude").write("log.md", "start\n")
     memory.acting_as("bob").append("log.md", "a secret\n")
     assert rows(browse().text("/agents/ann/find/log.md?q=secret")) == [
-        "came appended: the timeline tells by whom The file"
+        "came appended, no record tells by whom The file"
     ]
     memory.acting_as("cleaner").edit("log.md", lambda _: "short\n")
     assert rows(browse().text("/agents/ann/find/log.md?q=secret")) == [
         "went edit by cleaner Compare",
-        "came appended: the timeline tells by whom The version",
+        "came appended, no record tells by whom The version",
     ]
+
+
+def test_the_log_tells_who_appended_a_text(root: Root, browse: Browse) -> None:
+    plugin = AuditPlugin(LogLocation.below(open_backend(root.url, root.options)))
+    with AgentMemoryService(
+        root.url, storage_options=root.options, plugins=[plugin], versions=VersionLimits()
+    ) as service:
+        memory = service.agent("ann")
+        memory.acting_as("claude").write("log.md", "start\n")
+        memory.acting_as("bob", "c1").append("log.md", "other\n")
+        memory.acting_as("eve", "c2").append("log.md", "a Secret\n")
+        memory.acting_as("cleaner").edit("log.md", lambda _: "short\n")
+        memory.acting_as("bob").append("log.md", "secret 2\n")
+    assert rows(browse().text("/agents/ann/find/log.md?q=secret")) == [
+        "came append by bob The file",
+        "went edit by cleaner Compare",
+        "came append by eve call c2 The version",
+    ]
+
+
+def test_a_change_of_another_program_is_ascribed_to_nobody(
+    root: Root, service: AgentMemoryService, browse: Browse
+) -> None:
+    if "://" in root.url:
+        pytest.skip("another program changes files on disk")
+    file = Path(root.url, "agent_memory/ann/a.md")
+    memory = service.agent("ann")
+    memory.acting_as("ann").write("a.md", "one\nsecret\n")
+    memory.acting_as("carl").edit("a.md", lambda text: text + "two\n")
+    file.write_text("one\ntwo\n")
+    memory.acting_as("bob").edit("a.md", lambda text: text + "three\n")
+    file.unlink()
+    for path in ("a.md", ""):
+        page = browse().text(f"/agents/ann/find/{path}?q=secret")
+        found = [row.removeprefix("a.md ") for row in rows(page)]
+        assert [row for row in found if "carl" in row or "bob" in row] == []
+        assert found[-1] == "came write by ann The version"
+        assert found[0].startswith("went unknown: another program")
+
+
+def test_a_second_life_and_a_restore_are_ascribed_to_those_who_made_them(
+    service: AgentMemoryService, browse: Browse
+) -> None:
+    memory = service.agent("ann")
+    memory.acting_as("ann").write("a.md", "secret")
+    memory.acting_as("cleaner").delete("a.md")
+    memory.acting_as("bob").write("a.md", "a new secret")
+    memory.acting_as("cleaner").delete("a.md")
+    memory.acting_as("pat").versions.restore("a.md", memory.versions.list("a.md")[0])
+    found = rows(browse().text("/agents/ann/find/a.md?q=secret"))
+    assert [row.rpartition(" by ")[0] + " by " + row.rpartition(" by ")[2].split()[0] for row in found] == [
+        "came restore by pat", "went delete by cleaner", "came write by bob", "went delete by cleaner",
+        "came write by ann",
+    ]  # fmt: skip
+
+
+def test_a_renamed_file_lost_its_text_by_nobody_who_edited_it(service: AgentMemoryService, browse: Browse) -> None:
+    memory = service.agent("ann")
+    memory.acting_as("ann").write("a.md", "secret")
+    memory.acting_as("bob").edit("a.md", lambda text: text + " more")
+    memory.acting_as("carl").rename("a.md", "b.md")
+    for path in ("", "a.md", "b.md"):
+        assert not [row for row in rows(browse().text(f"/agents/ann/find/{path}?q=secret")) if "went edit" in row]
+
+
+def test_a_long_history_is_looked_at_in_pages(
+    service: AgentMemoryService, browse: Browse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_finding, "_AT_ONCE", 3)
+    monkeypatch.setattr(_finding, "MOST", 1)
+    memory = service.agent("ann")
+    for number in range(12):
+        memory.acting_as(f"actor{number}").write("a.md", "secret" if number % 2 else "clean")
+    pages, address, found = browse(), "/agents/ann/find/a.md?q=secret", list[str]()
+    while address:
+        page = pages.text(address)
+        found += rows(page)
+        following = re.search(r'href="([^"]*after=[^"]*)"', page)
+        address = html.unescape(following[1]) if following else ""
+    assert [re.findall(r"actor\d+", row) for row in found] == [[f"actor{number}"] for number in range(11, 0, -1)]
 
 
 def test_a_deletion_takes_the_text_with_it(service: AgentMemoryService, browse: Browse) -> None:
@@ -99,18 +184,18 @@ def test_a_redacted_version_is_counted_as_not_read(service: AgentMemoryService, 
     assert rows(page) == ["came write by nobody named The version"]
 
 
-@pytest.mark.parametrize("bound", [{"MOST": 3}, {"_MOST_BYTES": 30}, {"_SECONDS": 0.0}])
+@pytest.mark.parametrize("bound", [{"MOST": 1}, {"_MOST_BYTES": 30}, {"_SECONDS": 0.0}])
 def test_a_search_says_that_it_did_not_look_at_all(
     service: AgentMemoryService, browse: Browse, monkeypatch: pytest.MonkeyPatch, bound: dict[str, float]
 ) -> None:
     for number in range(10):
         service.write_memory_file("ann", "a.md", "x" * number + f"{number}" * 10)
     assert "older ones were not" not in shown(browse().text("/agents/ann/find/a.md?q=x"))
-    for name, value in bound.items():
+    for name, value in {"_AT_ONCE": 2, **bound}.items():
         monkeypatch.setattr(_finding, name, value)
     page = browse().text("/agents/ann/find/a.md?q=x")
     assert "older ones were not" in shown(page)
-    assert len(rows(page)) <= 5
+    assert len(rows(page)) < 10
 
 
 @pytest.mark.parametrize("text", HOSTILE)

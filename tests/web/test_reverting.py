@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from agent_memory import AgentMemory, AgentMemoryService, VersionLimits
 from agent_memory.web import _compare, _versions
+from agent_memory.web._compare import Comparison, compare
 from agent_memory.web._reverting import reverted
 from tests.support.servers import Root
 from tests.support.web_pages import InProcess
@@ -48,6 +49,8 @@ def test_lines_that_were_appended_since_stay(before: list[str], after: list[str]
         ("a b c d", "a B C d", "a B x C d", None),
         ("a b c d e f", "B b c d e F", "B b c x d e F", "a b c x d e f"),
         ("a b", "", "", "a b"),
+        ("a b c", "a c", "a b c", None),  # it is there again
+        ("a b c d", "a d", "a b d", None),
     ],
 )
 def test_a_change_is_taken_back_only_where_its_lines_are_as_it_left_them(
@@ -81,7 +84,7 @@ def test_a_removed_line_comes_back_and_the_later_one_stays(service: AgentMemoryS
     pages = browse(allow_write=True)
     page = pages.text(removed_and_went_on(service))
     answer = pages.post("/agents/ann/revert", form_of(page))
-    assert (answer.status_code, answer.headers["location"]) == (303, "/agents/ann/diff/a.md")
+    assert (answer.status_code, answer.headers["location"]) == (303, "/agents/ann/diff/a.md?taken_back=1")
     assert service.read_memory_file("ann", "a.md") == "one\ntwo\nthree\nfour\n"
     newest = service.agent("ann").versions.list("a.md")[0].made_by
     assert newest
@@ -103,6 +106,48 @@ def test_a_file_that_changed_since_it_was_shown_is_left_as_it_is(service: AgentM
     assert not service.agent("ann").exists("a.md")
 
 
+def test_what_was_taken_back_is_not_offered_again(service: AgentMemoryService, browse: Browse) -> None:
+    pages, address = browse(allow_write=True), removed_and_went_on(service)
+    form = form_of(pages.text(address))
+    assert pages.post("/agents/ann/revert", form).status_code == 303
+    assert 'action="/agents/ann/revert"' not in pages.text(address)
+
+
+@pytest.mark.parametrize("is_last", [False, True])
+def test_what_others_appended_to_the_change_stays(
+    service: AgentMemoryService, browse: Browse, *, is_last: bool
+) -> None:
+    memory = service.agent("ann")
+    memory.write("a.md", "one\nHotel\ntwo\n")
+    memory.acting_as("cleaner").edit("a.md", lambda text: text.replace("Hotel\n", ""))
+    memory.acting_as("bob").append("a.md", "Dinner\n")
+    if not is_last:
+        memory.acting_as("claude").edit("a.md", lambda text: text + "more\n")
+    old = memory.versions.list("a.md")[-1]
+    new = "now" if is_last else memory.versions.list("a.md")[1].id
+    pages = browse(allow_write=True)
+    page = pages.text(f"/agents/ann/diff/a.md?old={old.id}&new={new}")
+    assert "7 bytes appended" in page
+    assert pages.post("/agents/ann/revert", form_of(page)).status_code == 303
+    assert memory.read("a.md") == "one\nHotel\ntwo\nDinner\n" + ("" if is_last else "more\n")
+
+
+def test_a_change_while_the_page_is_made_is_noticed(
+    service: AgentMemoryService, browse: Browse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pages, address = browse(allow_write=True), removed_and_went_on(service)
+
+    def meanwhile(old: str, new: str) -> Comparison:
+        service.agent("ann").append("a.md", "BOB\n")
+        return compare(old, new)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(_versions, "compare", meanwhile)
+        form = form_of(pages.text(address))
+    assert pages.post("/agents/ann/revert", form).status_code == 409
+    assert "BOB" in service.read_memory_file("ann", "a.md")
+
+
 def test_forms_of_other_versions_and_without_a_token_change_nothing(
     service: AgentMemoryService, browse: Browse
 ) -> None:
@@ -111,7 +156,7 @@ def test_forms_of_other_versions_and_without_a_token_change_nothing(
     before = service.read_memory_file("ann", "a.md")
     for wrong, status in (
         ({"csrf": "x"}, 403), ({"etag": ""}, 409), ({"version": "0" * 16}, 404), ({"new": "nothing"}, 404),
-        ({"version": "now"}, 422), ({"new": "now"}, 422), ({"path": "../b"}, 404),
+        ({"version": "now"}, 422),  ({"path": "../b"}, 404),
     ):  # fmt: skip
         answer = pages.post("/agents/ann/revert", {**form, **wrong})
         assert answer.status_code == status, wrong
