@@ -360,6 +360,14 @@ def test_a_search_finds_lines_of_all_agents_and_marks_the_words(service: AgentMe
     assert pages.text("/search/found?q=") == ""
 
 
+def test_a_search_names_some_agents_and_says_how_many_it_does_not(service: AgentMemoryService, browse: Browse) -> None:
+    for number in range(25):
+        service.write_memory_file(f"agent{number:02}", "a.md", "text")
+    page = browse().text("/search?q=nowhere")
+    assert len(re.findall(r"/find/\?q=nowhere", page)) == 20
+    assert "for 5 other agents" in page
+
+
 def test_a_search_is_bounded(service: AgentMemoryService, browse: Browse) -> None:
     for agent in ("ann", "ben"):
         service.write_memory_file(agent, "a.md", "river\n" * 60)

@@ -141,6 +141,21 @@ def test_a_record_of_a_wrong_clock_does_not_end_the_counting(root: Root, browse:
     assert "2 changes in the last 30 days" in browse().text("/timeline")
 
 
+def test_the_busiest_actors_have_pictures_of_one_scale(root: Root, browse: Browse) -> None:
+    plugin = AuditPlugin(LogLocation.below(open_backend(root.url, root.options)))
+    with AgentMemoryService(root.url, storage_options=root.options, plugins=[plugin]) as service:
+        for number in range(10):
+            for _ in range(number + 1):
+                service.agent("ann").acting_as(f"actor{number}").append("a.md", "x")
+    page = browse().text("/timeline")
+    actors = page.partition("<tbody>")[2].partition("</tbody>")[0]
+    assert re.findall(r"actor=(actor\d)", actors) == [f"actor{number}" for number in range(9, 1, -1)]
+    assert "2 actors more are not shown here" in page
+    heights = [float(height) for height in re.findall(r'bar-of-day" [^>]*height="([\d.]+)"', actors)]
+    assert heights == sorted(heights, reverse=True)
+    assert heights[0] > 2 * heights[-1]
+
+
 def test_nobody_named_is_no_actor(recorded: Root, browse: Browse) -> None:
     plugin = AuditPlugin(LogLocation.below(open_backend(recorded.url, recorded.options)))
     with AgentMemoryService(recorded.url, storage_options=recorded.options, plugins=[plugin]) as service:
