@@ -182,7 +182,7 @@ def test_by_mouse_a_person_finds_who_deleted_a_line_and_brings_it_back(watched: 
     assert "edit by cleaner" in page.locator("table.compare thead").first.inner_text()
     assert faults_of(page) == []
     page.get_by_role("button", name="Take back only this change").click()
-    page.wait_for_url("**/diff/notes/preferences.md")
+    page.wait_for_url("**/diff/notes/preferences.md?taken_back=1")
     assert page.locator("td.new").inner_text() == "- Speaks German and English"
     assert "write by Pat" in page.locator("table.compare thead").inner_text()
     text = watched.open("/agents/travel-planner/file/notes/preferences.md").locator("main").inner_text()
