@@ -180,8 +180,8 @@ def _between(
 ) -> Iterator[TextChange]:
     """The changes between a version and the state that is known after it, the newest first."""
     if after and each.ended_by and each.ended_by.operation in _DELETING:
-        if after.base and after.previous is not None:  # it was restored; a new file tells of its own beginning
-            yield TextChange(path, True, after.by, False, "", after.id)
+        if after.base and after.previous is not None:  # restored, or renamed to this name; a new file has no previous
+            yield TextChange(path, True, after.by if after.previous == each.id else None, False, "", after.id)
         after = _GONE
     if state and after and after.base != state.whole:
         yield TextChange(path, after.base > state.whole, _maker(each, after), False, each.id, after.id)
