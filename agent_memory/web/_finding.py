@@ -103,9 +103,9 @@ class TextSearch:
             for each, data in zip(page, read, strict=True):
                 await self._look(each, data, known)
                 known = False
-            if len(page) > 1 and self._path:
-                self.next = cursor(page[-2], self._path)
             after = cursor(page[-1], self._path)
+            if self._path and len(page) > 1:
+                self.next = cursor(page[-2], self._path)
             if len(self.changes) >= MOST or self._bytes > _MOST_BYTES:
                 return
         self.is_whole, self.next = True, ""
