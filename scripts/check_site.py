@@ -134,7 +134,9 @@ def missed(browser: Browser, url: str) -> Iterator[str]:
     """The searches whose page is not among the first two that the site's search shows."""
     for words, wanted in SEARCHES.items():
         page = opened(browser, url, WIDE, "light", [])
-        page.get_by_role("textbox", name="Search").fill(words)  # at once: typed, a part of the words has results too
+        field = page.get_by_role("textbox", name="Search")
+        field.fill(words)  # at once: typed, a part of the words has results too
+        field.press("End")  # a key begins the search
         page.wait_for_function("/match|No /.test(document.querySelector('.md-search-result__meta').textContent)")
         hits = page.locator(".md-search-result__item").all()[:2]  # one for each page, with its sections
         shown = [hit.locator("a").first.evaluate("link => link.pathname.slice(1)") for hit in hits]
