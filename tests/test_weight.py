@@ -25,7 +25,7 @@ BOUNDS = {
     "commands": 46,
     "modules": 318,
     "modules with one importer": 81,
-    "words of docs": 62_500,
+    "words of docs": 62_700,
 }
 
 PRODUCT = {
