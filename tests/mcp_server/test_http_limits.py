@@ -143,7 +143,7 @@ def test_a_partial_request_does_not_keep_others_from_being_served(half: Callable
 
 @long_except(("nothing", "half the headers", "a second request by halves"), "half", HALVES)
 def test_a_request_that_does_not_arrive_whole_in_time_ends_its_connection(half: Callable[[Server], bytes]) -> None:
-    with serving(MAX_CONNECTIONS=3, SECONDS_TO_ASK=1) as server, ExitStack() as stack:
+    with serving(MAX_CONNECTIONS=3, SECONDS_TO_ASK=3) as server, ExitStack() as stack:
         clients = [stack.enter_context(connect(server)) for _ in range(3)]
         for client in clients:
             client.sendall(half(server))
@@ -153,16 +153,16 @@ def test_a_request_that_does_not_arrive_whole_in_time_ends_its_connection(half: 
 
 @pytest.mark.asyncio
 async def test_a_call_may_take_longer_than_a_request_to_arrive(tmp_path: Path) -> None:
-    with serving(SECONDS_TO_ASK=1, SECONDS_TO_READ=1) as server:
+    with serving(SECONDS_TO_ASK=3, SECONDS_TO_READ=3) as server:
         async with over_http(server.url, TOKEN) as client:
             call = asyncio.create_task(client.call_tool("wait", {"file": str(tmp_path / "file")}))
-            await asyncio.sleep(3)
+            await asyncio.sleep(6)
             (tmp_path / "file").touch()
             assert "waited" in str(await call)
 
 
 def test_clients_that_do_not_read_are_ended() -> None:
-    with serving(MAX_CONNECTIONS=3, SECONDS_TO_READ=3) as server, ExitStack() as stack:
+    with serving(MAX_CONNECTIONS=3, SECONDS_TO_READ=10) as server, ExitStack() as stack:
         session = opened(server)
         params = {"name": "much", "arguments": {}}
         body = json.dumps({"jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": params}).encode()
