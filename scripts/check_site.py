@@ -15,7 +15,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from itertools import product
@@ -26,6 +26,7 @@ from urllib.parse import urlsplit
 
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import TimeoutError as NotInTimeError
 
 Colours = Literal["light", "dark"]
 
@@ -137,8 +138,10 @@ def missed(browser: Browser, url: str) -> Iterator[str]:
         field = page.get_by_role("textbox", name="Search")
         field.fill(words)  # at once: typed, a part of the words has results too
         field.press("End")  # a key begins the search
-        page.wait_for_function("/match|No /.test(document.querySelector('.md-search-result__meta').textContent)")
-        hits = page.locator(".md-search-result__item").all()[:2]  # one for each page, with its sections
+        items = page.locator(".md-search-result__item")  # one for each page, with its sections
+        with suppress(NotInTimeError):  # then there are none
+            items.first.wait_for(state="attached")
+        hits = items.all()[:2]
         shown = [hit.locator("a").first.evaluate("link => link.pathname.slice(1)") for hit in hits]
         if wanted not in shown:
             yield f"search for {words!r}: {wanted or 'the front page'} is not among the first two, {shown}"
