@@ -26,7 +26,7 @@ from agent_memory.reading.reader import Reader
 from agent_memory.web._access import is_csrf
 from agent_memory.web._site import Facts, Handler, Site, problem
 from agent_memory.web._text import url
-from agent_memory.web._versions import NOW, compared, content_of, text_without
+from agent_memory.web._versions import NOW, comparison_of, contents_of, without_change
 
 _MOST_BYTES: Final = 64 * 1024
 _MOST_FIELDS: Final = 20
@@ -80,17 +80,17 @@ async def restore(site: Site, request: Request, memory: AsyncAgentMemory, form: 
 
 async def revert(site: Site, request: Request, memory: AsyncAgentMemory, form: Mapping[str, str]) -> Response:
     """Write the current file without one earlier change, if it is the file that was shown."""
-    agent, path = request.path_params["agent"], form.get("path", "")
+    agent, path, id_ = request.path_params["agent"], form.get("path", ""), form.get("new", "")
     try:
         when = await _shown_state(memory, path, form)
         if when is None:
             raise ConflictError("the file is deleted; restore a version", path=path)
         async with site.large:
-            now = await content_of(memory, path, NOW)
-            text = await text_without(memory, path, form.get("version", ""), form.get("new", ""), now)
-        if text is None or text == now.decode():
+            sides = await contents_of(memory, path, form.get("version", ""), id_)
+            texts = await without_change(memory, path, id_, *sides)
+        if texts is None:
             return problem(site, request, 422, "Not taken back", "Later changes touch the lines of this change.")
-        await memory.write(path, text, when=when)
+        await memory.write(path, texts[1], when=when)
     except ConflictError:
         return await _stale(site, request, memory, form, "taken back")
     return RedirectResponse(url("agents", agent, "diff", path, taken_back=1), 303)
@@ -137,10 +137,11 @@ async def _stale(
         facts |= {"appended": await memory.scan(path, partial(_appended, int(size)))}
     if seen and listed and listed[0].ended_by is None and seen != listed[0].id:
         with suppress(AgentMemoryFileNotFoundError):
-            facts |= {"problem": ""} | await compared(site, memory, path, seen, NOW)
+            async with site.large:
+                facts |= await comparison_of(*await contents_of(memory, path, seen, NOW))
     return site.page(
-        request, "stale.html", 409, agent=agent, path=path, what=what, versions=listed, version=form.get("version", ""),
-        now=NOW, old=seen, new=NOW, by_id={}, **facts,
+        request, "stale.html", _STALE, agent=agent, path=path, what=what, versions=listed,
+        version=form.get("version", ""), now=NOW, old=seen, new=NOW, by_id={}, **facts,
     )  # fmt: skip
 
 

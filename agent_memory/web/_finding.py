@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
@@ -14,20 +14,21 @@ from agent_memory.audit import LogLocation
 from agent_memory.audit.records import recorded_appends
 from agent_memory.core.versions.origin import MadeBy
 from agent_memory.core.versions.states import FileVersion
-from agent_memory.core.versions.undo import RecordedAppends, attribute_appends
+from agent_memory.core.versions.undo import RecordedAppend, RecordedAppends, attribute_appends
 from agent_memory.errors import AgentMemoryError
 from agent_memory.memory import AsyncAgentMemory
 from agent_memory.runtime.threads import in_thread
 from agent_memory.web._files import of_request
 from agent_memory.web._site import Site, query
-from agent_memory.web._versions import NOW, cursor
+from agent_memory.web._text import DELETING
+from agent_memory.web._versions import NOW, cursor, name_of, pages_of
 
 MOST: Final = 50
 """The changes of a page, a few more if they are of one version."""
 _SECONDS: Final = 10.0
 _MOST_BYTES: Final = 64_000_000
 _AT_ONCE: Final = 16
-_DELETING: Final = ("delete", "delete_tree")
+_MOST_AT_ONCE: Final = 16_000_000
 
 
 class TextChange(NamedTuple):
@@ -98,17 +99,26 @@ class TextSearch:
     async def run(self, after: str) -> None:
         """Look at versions until a bound is reached; ``after`` is `next` of an earlier search, or ""."""
         known = bool(after)  # the first version was looked at before: it only is the state after the next one
-        while page := await self._memory.versions.list(self._path, limit=_AT_ONCE, after=after or None):
-            read = await asyncio.gather(*map(self._read, page))
-            for each, data in zip(page, read, strict=True):
-                await self._look(each, data, known)
-                known = False
-            after = cursor(page[-1], self._path)
-            if self._path and len(page) > 1:
-                self.next = cursor(page[-2], self._path)
-            if len(self.changes) >= MOST or self._bytes > _MOST_BYTES:
+        last: FileVersion | None = None
+        async for each, data in self._contents(after):
+            if (self.next or not self._path) and (len(self.changes) >= MOST or self._bytes > _MOST_BYTES):
                 return
+            await self._look(each, data, known)
+            known = False
+            if last and self._path:
+                self.next = cursor(last, self._path)
+            last = each
         self.is_whole, self.next = True, ""
+
+    async def _contents(self, after: str) -> AsyncIterator[tuple[FileVersion, bytes | None]]:
+        """The versions with their contents; small ones are read at once."""
+        async for page in pages_of(self._memory, self._path, _AT_ONCE, after):
+            if sum(each.size for each in page) <= _MOST_AT_ONCE:
+                for each, data in zip(page, await asyncio.gather(*map(self._read, page)), strict=True):
+                    yield each, data
+            else:
+                for each in page:
+                    yield each, await self._read(each)
 
     async def _read(self, each: FileVersion) -> bytes | None:
         """The content of a version; None if it is not there, or has changed since it was listed."""
@@ -146,7 +156,7 @@ class TextSearch:
             return None
         self.looked_at += 1
         self._bytes += len(data)
-        start, id_ = max(0, len(data) - each.appended_bytes), NOW if each.ended_by is None else each.id
+        start, id_ = max(0, len(data) - each.appended_bytes), name_of(each)
         whole, base = await in_thread(lambda: self._counted((data, data[:start])))
         if told and whole != base:
             self.changes.extend(await self._appended(path, each, data, start, whole - base))
@@ -158,17 +168,21 @@ class TextSearch:
         self, path: str, each: FileVersion, data: bytes, start: int, count: int
     ) -> Sequence[TextChange]:
         """By which appends the text came, as the audit log tells; the newest first."""
-        id_ = NOW if each.ended_by is None else each.id
         if self._log is not None and self._appends is None:
             log, agent = self._log, self._agent
             self._appends = await in_thread(lambda: recorded_appends(log, agent))
         recorded = self._appends.of_version.get(each.id, ()) if self._appends else ()
-        ranges, _ = await in_thread(lambda: attribute_appends(data, start, recorded))
+        counts = await in_thread(lambda: self._by_append(data, start, recorded))
+        makers: list[MadeBy | None] = [by for by, number in counts if number]
+        if sum(number for _, number in counts) < count:
+            makers.insert(0, None)
+        return [TextChange(path, True, by, True, "", name_of(each)) for by in reversed(makers)]
+
+    def _by_append(self, data: bytes, start: int, recorded: Sequence[RecordedAppend]) -> list[tuple[MadeBy, int]]:
+        """The recorded appends, each with how often it brought the text."""
+        ranges, _ = attribute_appends(data, start, recorded)
         counts = self._counted(data[piece.start : piece.end] for piece in ranges)
-        found = [TextChange(path, True, piece.by, True, "", id_) for piece, n in zip(ranges, counts, strict=True) if n]
-        if sum(counts) < count:
-            found.insert(0, TextChange(path, True, None, True, "", id_))
-        return found[::-1]
+        return [(piece.by, number) for piece, number in zip(ranges, counts, strict=True)]
 
     def _counted(self, pieces: Iterable[bytes]) -> list[int]:
         wanted = self.text.casefold()
@@ -179,7 +193,7 @@ def _between(
     path: str, each: FileVersion, state: _Occurrences | None, after: _Occurrences | None
 ) -> Iterator[TextChange]:
     """The changes between a version and the state that is known after it, the newest first."""
-    if after and each.ended_by and each.ended_by.operation in _DELETING:
+    if after and each.ended_by and each.ended_by.operation in DELETING:
         if after.base and after.previous is not None:  # restored, or renamed to this name; a new file has no previous
             yield TextChange(path, True, after.by if after.previous == each.id else None, False, "", after.id)
         after = _GONE
@@ -190,7 +204,7 @@ def _between(
 def _maker(each: FileVersion, after: _Occurrences) -> MadeBy | None:
     """The operation between two states; None if another program, or a state that is not kept, may be between them."""
     if after is _GONE:
-        return each.ended_by if each.ended_by and each.ended_by.operation in _DELETING else None
+        return each.ended_by if each.ended_by and each.ended_by.operation in DELETING else None
     return after.by if after.previous == each.id else None
 
 
@@ -203,4 +217,4 @@ async def find(site: Site, request: Request) -> Response:
         with suppress(TimeoutError):  # the page says that not all versions were looked at
             async with asyncio.timeout(_SECONDS), site.large:
                 await search.run(after)
-    return site.page(request, "find.html", agent=agent, path=path, search=search, after=after, now=NOW)
+    return site.page(request, "find.html", agent=agent, path=path, search=search, now=NOW)

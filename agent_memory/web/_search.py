@@ -18,7 +18,6 @@ MOST: Final = 50
 """The matches of a search."""
 _SECONDS: Final = 3.0
 _SHORTEST: Final = 2
-_MOST_NAMED: Final = 20
 _LOOK: Final = 0.1
 
 
@@ -30,12 +29,11 @@ class AgentMatch(NamedTuple):
 
 
 class Searched(NamedTuple):
-    """The result of a search: the matches, the first agents, and what it did not look at."""
+    """The result of a search: the matches, the agents, and what it did not look at."""
 
     query: str
     matches: list[AgentMatch]
     agents: list[str]
-    others: int
     more: bool
     late: bool
     failed: int
@@ -60,7 +58,7 @@ async def found(site: Site, request: Request) -> Response:
 
 async def _searched(site: Site, request: Request) -> Searched:
     text = query(request, "q").strip()
-    result = Searched(text, [], [], 0, False, False, 0)
+    result = Searched(text, [], [], False, False, 0)
     if result.is_short:
         return result
     try:
@@ -72,8 +70,7 @@ async def _searched(site: Site, request: Request) -> Searched:
 
 async def _search(site: Site, found: Searched) -> Searched:
     failed, matches, agents = 0, found.matches, await site.agents()
-    found.agents.extend(agents[:_MOST_NAMED])
-    found = found._replace(others=max(0, len(agents) - _MOST_NAMED))
+    found.agents.extend(agents)
     for agent in agents:
         left = MOST - len(matches)
         if not left:

@@ -117,7 +117,7 @@ def _environment() -> Environment:
     )  # fmt: skip
     environment.filters |= {name: getattr(_text, name) for name in ("shown", "plain", "when", "size")}
     environment.filters["counted"] = counted
-    environment.globals |= {"url": _text.url, "marked": _text.marked}
+    environment.globals |= {"url": _text.url, "marked": _text.marked, "deleting": _text.DELETING}
     return environment
 
 

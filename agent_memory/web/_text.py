@@ -13,6 +13,8 @@ from markupsafe import Markup, escape
 
 from agent_memory.key.quoting import UNPRINTABLE, printable
 
+DELETING: Final = ("delete", "delete_tree")
+"""The operations by which a version ends in a deletion."""
 _STEPS: Final = ((60, "second"), (60, "minute"), (24, "hour"), (30, "day"), (12, "month"), (0, "year"))
 _UNITS: Final = ("bytes", "kB", "MB", "GB", "TB")
 _THOUSAND: Final = 1000

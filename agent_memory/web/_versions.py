@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -57,6 +57,20 @@ async def _state(memory: AsyncAgentMemory, path: str) -> dict[str, Any]:
     return {"etag": entry.etag.token, "seen": seen[0].id if seen else "", "size": entry.size}
 
 
+def name_of(version: FileVersion) -> str:
+    """The name of a version in an address: its id, or `NOW`."""
+    return NOW if version.ended_by is None else version.id
+
+
+async def pages_of(
+    memory: AsyncAgentMemory, path: str, limit: int, after: str = ""
+) -> AsyncIterator[tuple[FileVersion, ...]]:
+    """The versions of a file, or of all files, in pages of at most ``limit``; ``after`` is a `cursor`."""
+    while page := await memory.versions.list(path, limit=limit, after=after or None):
+        yield page
+        after = cursor(page[-1], path)
+
+
 def cursor(version: FileVersion, path: str) -> str:
     """What continues a list after a version: of a file, or of all files."""
     return version.id if path else f"{version.path}@{version.id}"
@@ -90,7 +104,7 @@ async def diff(site: Site, request: Request) -> Response:
     """Show two versions side by side; unasked the last earlier one and the current file."""
     agent, path = of_request(request)
     memory = site.memory(agent)
-    state = await _state(memory, path if site.allow_write else "")  # first: a change of what is read next is refused
+    state = await _state(memory, path if site.allow_write else "")  # a write after this makes the form's etag stale
     listed = await memory.versions.list(path, limit=PAGE)
     old, new = query(request, "old", 100), query(request, "new", 100) or NOW
     old = old or next((each.id for each in listed if each.ended_by), "")
@@ -100,30 +114,28 @@ async def diff(site: Site, request: Request) -> Response:
     elif NOW in (old, new) and listed and listed[0].ended_by:
         facts["problem"] = "The file is deleted now, so there is nothing to compare with."
     else:
-        facts |= await compared(site, memory, path, old, new)
         later = new != NOW or (listed and listed[0].appended_bytes)  # else the page restores the old version
-        if site.allow_write and later and old != NOW and _is_small(facts["found"]):
-            facts |= await _reverting(site, memory, path, old, new)
-    by_id = {(NOW if each.ended_by is None else each.id): each for each in listed}
+        async with site.large:
+            sides = await contents_of(memory, path, old, new)
+            facts |= await comparison_of(*sides)
+            if site.allow_write and later and old != NOW and _is_small(facts["found"]):
+                facts["reverted"] = await _reverting(memory, path, new, *sides)
     return site.page(
-        request, "diff.html", agent=agent, path=path, old=old, new=new, versions=listed, by_id=by_id, now=NOW,
-        taken_back="taken_back" in request.query_params, **facts, **state,
+        request, "diff.html", agent=agent, path=path, old=old, new=new, versions=listed,
+        by_id={name_of(each): each for each in listed}, now=NOW, taken_back="taken_back" in request.query_params,
+        **facts, **state,
     )  # fmt: skip
 
 
-async def compared(site: Site, memory: AsyncAgentMemory, path: str, old: str, new: str) -> dict[str, Any]:
-    """The comparison of two versions for a page; or why they are not compared."""
-    async with site.large:
-        sides = [await content_of(memory, path, id_) for id_ in (old, new)]
-        if any(len(side) > MOST_COMPARED for side in sides):
-            return {"problem": f"Versions of more than {MOST_COMPARED:,} bytes are not compared here."}
-        try:
-            texts = [side.decode() for side in sides]
-        except UnicodeDecodeError:
-            equal = "equal" if sides[0] == sides[1] else "different"
-            return {"problem": f"These bytes are not text in UTF-8. They are {equal}."}
-        found: Comparison = await in_thread(lambda: compare(*texts))
-    return {"found": found}
+async def comparison_of(old: bytes, new: bytes) -> dict[str, Any]:
+    """The comparison of two contents for a page; or why they are not compared."""
+    if max(len(old), len(new)) > MOST_COMPARED:
+        return {"problem": f"Versions of more than {MOST_COMPARED:,} bytes are not compared here."}
+    try:
+        texts = old.decode(), new.decode()
+    except UnicodeDecodeError:
+        return {"problem": f"These bytes are not text in UTF-8. They are {'equal' if old == new else 'different'}."}
+    return {"problem": "", "found": await in_thread(lambda: compare(*texts))}
 
 
 def _is_small(found: Comparison | None) -> bool:
@@ -133,42 +145,50 @@ def _is_small(found: Comparison | None) -> bool:
     return found.removed + found.added <= _MOST_REVERTED
 
 
-async def _reverting(site: Site, memory: AsyncAgentMemory, path: str, old: str, new: str) -> dict[str, Any]:
+async def _reverting(memory: AsyncAgentMemory, path: str, id_: str, old: bytes, new: bytes) -> Comparison | None:
     """The current file beside what it would be without a change; None if that is not possible."""
     try:
-        async with site.large:
-            now = await content_of(memory, path, NOW)
-            text = await text_without(memory, path, old, new, now)
+        texts = await without_change(memory, path, id_, old, new)
     except AgentMemoryFileNotFoundError:
-        return {"reverted": None}
-    return {"reverted": None if text is None else await in_thread(lambda: compare(now.decode(), text))}
+        return None
+    return None if texts is None else await in_thread(lambda: compare(*texts))
 
 
-async def text_without(memory: AsyncAgentMemory, path: str, old: str, new: str, now: bytes) -> str | None:
-    """The current text without the change from one version to another; None if that is not possible."""
-    if old == NOW:
+async def without_change(
+    memory: AsyncAgentMemory, path: str, id_: str, old: bytes, new: bytes
+) -> tuple[str, str] | None:
+    """The current text, and what it is without the change to a version; None if the change cannot be taken back alone.
+
+    Args:
+        memory: the memory of the agent.
+        path: the file.
+        id_: the version, or `NOW`.
+        old: the content before the change.
+        new: the content of the version.
+    """
+    now = new if id_ == NOW else await content_of(memory, path, NOW)
+    if max(len(old), len(new), len(now)) > MOST_COMPARED:
         return None
-    changed = now if new == NOW else await memory.versions.read_bytes(path, new)
-    sides = [await memory.versions.read_bytes(path, old), changed, now]
-    if any(len(side) > MOST_COMPARED for side in sides):
-        return None
-    sides[1] = await _as_made(memory, path, new, changed)
+    made = new[: max(0, len(new) - await _appended_bytes(memory, path, id_))]  # the appends are later changes
     try:
-        texts = [side.decode() for side in sides]
+        texts = old.decode(), made.decode(), now.decode()
     except UnicodeDecodeError:
         return None
-    return await in_thread(lambda: reverted(*texts))
+    text = await in_thread(lambda: reverted(*texts))
+    return None if text is None or text == texts[2] else (texts[2], text)
 
 
-async def _as_made(memory: AsyncAgentMemory, path: str, id_: str, data: bytes) -> bytes:
-    """The content of a version without what was appended to it: later changes, which stay."""
-    after = None
-    while page := await memory.versions.list(path, after=after):
+async def _appended_bytes(memory: AsyncAgentMemory, path: str, id_: str) -> int:
+    async for page in pages_of(memory, path, PAGE):
         for each in page:
-            if id_ == (NOW if each.ended_by is None else each.id):
-                return data[: max(0, len(data) - each.appended_bytes)]
-        after = cursor(page[-1], path)
-    return data
+            if name_of(each) == id_:
+                return each.appended_bytes
+    return 0
+
+
+async def contents_of(memory: AsyncAgentMemory, path: str, old: str, new: str) -> tuple[bytes, bytes]:
+    """The contents of two versions."""
+    return await content_of(memory, path, old), await content_of(memory, path, new)
 
 
 async def content_of(memory: AsyncAgentMemory, path: str, id_: str) -> bytes:

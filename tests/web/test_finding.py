@@ -12,6 +12,7 @@ import pytest
 
 from agent_memory import AgentMemoryService, VersionLimits
 from agent_memory.audit import LogLocation
+from agent_memory.core.versions.states import FileVersion
 from agent_memory.plugins.audit import AuditPlugin
 from agent_memory.registry import open_backend
 from agent_memory.web import _finding
@@ -196,6 +197,43 @@ def test_a_search_says_that_it_did_not_look_at_all(
     page = browse().text("/agents/ann/find/a.md?q=x")
     assert "older ones were not" in shown(page)
     assert len(rows(page)) < 10
+
+
+def test_large_versions_are_held_one_at_a_time(
+    service: AgentMemoryService, browse: Browse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(6):
+        service.write_memory_file("ann", "a.md", f"{number}" * 1000)
+    reading, most = [0], [0]
+    read = _finding.TextSearch._read
+
+    async def counted(self: _finding.TextSearch, each: FileVersion) -> bytes | None:
+        reading[0] += 1
+        most[0] = max(most[0], reading[0])
+        try:
+            return await read(self, each)
+        finally:
+            reading[0] -= 1
+
+    monkeypatch.setattr(_finding.TextSearch, "_read", counted)
+    pages = browse()
+    page = pages.text("/agents/ann/find/a.md?q=3")
+    assert most[0] == 6
+    monkeypatch.setattr(_finding, "_MOST_AT_ONCE", 5000)
+    most[0] = 0
+    assert rows(pages.text("/agents/ann/find/a.md?q=3")) == rows(page)
+    assert most[0] == 1
+
+
+def test_a_search_of_a_file_that_ran_out_of_time_names_no_other_page(
+    service: AgentMemoryService, browse: Browse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service.write_memory_file("ann", "a.md", "text")
+    service.write_memory_file("ann", "a.md", "more")
+    monkeypatch.setattr(_finding, "_SECONDS", 0.0)
+    pages = browse()
+    assert "Choose a file" not in pages.text("/agents/ann/find/a.md?q=text")
+    assert "Choose a file" in pages.text("/agents/ann/find/?q=text")
 
 
 @pytest.mark.parametrize("text", HOSTILE)

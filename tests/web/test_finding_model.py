@@ -1,4 +1,4 @@
-"""Random histories of a few files, each operation by an actor of its own: nobody is named who did not do it."""
+"""The search in versions names only who changed the text; each operation of a history has an actor of its own."""
 
 from __future__ import annotations
 
