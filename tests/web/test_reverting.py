@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Callable
 
@@ -77,7 +78,7 @@ def removed_and_went_on(service: AgentMemoryService) -> str:
 
 def form_of(page: str) -> dict[str, str]:
     form = page[page.index('action="/agents/ann/revert"') :].partition("</form>")[0]
-    return dict(re.findall(r'name="(\w+)" value="([^"]*)"', form))
+    return {name: html.unescape(value) for name, value in re.findall(r'name="(\w+)" value="([^"]*)"', form)}
 
 
 def test_a_removed_line_comes_back_and_the_later_one_stays(service: AgentMemoryService, browse: Browse) -> None:
