@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote
@@ -110,11 +111,13 @@ def test_a_change_of_another_program_is_ascribed_to_nobody(
 
 
 def test_a_second_life_and_a_restore_are_ascribed_to_those_who_made_them(
-    service: AgentMemoryService, browse: Browse
+    service: AgentMemoryService, browse: Browse, request: pytest.FixtureRequest
 ) -> None:
     memory = service.agent("ann")
     memory.acting_as("ann").write("a.md", "secret")
     memory.acting_as("cleaner").delete("a.md")
+    if request.node.callspec.params["root"] in ("moto", "seaweedfs"):
+        time.sleep(1.1)  # no order is known of files that ended within one second of the storage's time
     memory.acting_as("bob").write("a.md", "a new secret")
     memory.acting_as("cleaner").delete("a.md")
     memory.acting_as("pat").versions.restore("a.md", memory.versions.list("a.md")[0])
