@@ -17,7 +17,7 @@ from agent_memory.core.versions.states import FileVersion
 from agent_memory.plugins.audit import AuditPlugin
 from agent_memory.registry import open_backend
 from agent_memory.web import _finding
-from tests.support.servers import Root
+from tests.support.servers import WHOLE_SECONDS, Root
 from tests.support.web_pages import InProcess
 from tests.web.test_reading import HOSTILE, require_harmless
 from tests.web.test_versions_pages import shown
@@ -116,8 +116,8 @@ def test_a_second_life_and_a_restore_are_ascribed_to_those_who_made_them(
     memory = service.agent("ann")
     memory.acting_as("ann").write("a.md", "secret")
     memory.acting_as("cleaner").delete("a.md")
-    if request.node.callspec.params["root"] in ("moto", "seaweedfs"):
-        time.sleep(1.1)  # no order is known of files that ended within one second of the storage's time
+    if request.node.callspec.params["root"] in WHOLE_SECONDS:
+        time.sleep(1.1)
     memory.acting_as("bob").write("a.md", "a new secret")
     memory.acting_as("cleaner").delete("a.md")
     memory.acting_as("pat").versions.restore("a.md", memory.versions.list("a.md")[0])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import html
-import re
 from collections.abc import Callable
 
 import pytest
@@ -16,6 +14,7 @@ from agent_memory.web._compare import Comparison, compare
 from agent_memory.web._reverting import reverted
 from tests.support.servers import Root
 from tests.support.web_pages import InProcess
+from tests.web.test_changes import form_of
 
 Browse = Callable[..., InProcess]
 LINES = st.lists(st.sampled_from(["", "a", "b", "c", "the plan", "x y"]), max_size=12)
@@ -76,15 +75,10 @@ def removed_and_went_on(service: AgentMemoryService) -> str:
     return f"/agents/ann/diff/a.md?old={first.id}&new={removal.id}"
 
 
-def form_of(page: str) -> dict[str, str]:
-    form = page[page.index('action="/agents/ann/revert"') :].partition("</form>")[0]
-    return {name: html.unescape(value) for name, value in re.findall(r'name="(\w+)" value="([^"]*)"', form)}
-
-
 def test_a_removed_line_comes_back_and_the_later_one_stays(service: AgentMemoryService, browse: Browse) -> None:
     pages = browse(allow_write=True)
     page = pages.text(removed_and_went_on(service))
-    answer = pages.post("/agents/ann/revert", form_of(page))
+    answer = pages.post("/agents/ann/revert", form_of(page, "revert"))
     assert (answer.status_code, answer.headers["location"]) == (303, "/agents/ann/diff/a.md?taken_back=1")
     assert service.read_memory_file("ann", "a.md") == "one\ntwo\nthree\nfour\n"
     newest = service.agent("ann").versions.list("a.md")[0].made_by
@@ -94,7 +88,7 @@ def test_a_removed_line_comes_back_and_the_later_one_stays(service: AgentMemoryS
 
 def test_a_file_that_changed_since_it_was_shown_is_left_as_it_is(service: AgentMemoryService, browse: Browse) -> None:
     pages = browse(allow_write=True)
-    form = form_of(pages.text(removed_and_went_on(service)))
+    form = form_of(pages.text(removed_and_went_on(service)), "revert")
     changes: tuple[Callable[[AgentMemory], object], ...] = (
         lambda memory: memory.append("a.md", "five\n"),
         lambda memory: memory.delete("a.md"),
@@ -109,7 +103,7 @@ def test_a_file_that_changed_since_it_was_shown_is_left_as_it_is(service: AgentM
 
 def test_what_was_taken_back_is_not_offered_again(service: AgentMemoryService, browse: Browse) -> None:
     pages, address = browse(allow_write=True), removed_and_went_on(service)
-    form = form_of(pages.text(address))
+    form = form_of(pages.text(address), "revert")
     assert pages.post("/agents/ann/revert", form).status_code == 303
     assert 'action="/agents/ann/revert"' not in pages.text(address)
 
@@ -129,7 +123,7 @@ def test_what_others_appended_to_the_change_stays(
     pages = browse(allow_write=True)
     page = pages.text(f"/agents/ann/diff/a.md?old={old.id}&new={new}")
     assert "7 bytes appended" in page
-    assert pages.post("/agents/ann/revert", form_of(page)).status_code == 303
+    assert pages.post("/agents/ann/revert", form_of(page, "revert")).status_code == 303
     assert memory.read("a.md") == "one\nHotel\ntwo\nDinner\n" + ("" if is_last else "more\n")
 
 
@@ -144,7 +138,7 @@ def test_a_change_while_the_page_is_made_is_noticed(
 
     with monkeypatch.context() as patched:
         patched.setattr(_versions, "compare", meanwhile)
-        form = form_of(pages.text(address))
+        form = form_of(pages.text(address), "revert")
     assert pages.post("/agents/ann/revert", form).status_code == 409
     assert "BOB" in service.read_memory_file("ann", "a.md")
 
@@ -153,7 +147,7 @@ def test_forms_of_other_versions_and_without_a_token_change_nothing(
     service: AgentMemoryService, browse: Browse
 ) -> None:
     pages = browse(allow_write=True)
-    form = form_of(pages.text(removed_and_went_on(service)))
+    form = form_of(pages.text(removed_and_went_on(service)), "revert")
     before = service.read_memory_file("ann", "a.md")
     for wrong, status in (
         ({"csrf": "x"}, 403), ({"etag": ""}, 409), ({"version": "0" * 16}, 404), ({"new": "nothing"}, 404),
@@ -182,7 +176,7 @@ def test_a_large_file_is_never_cut(
     service: AgentMemoryService, browse: Browse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pages = browse(allow_write=True)
-    form = form_of(pages.text(removed_and_went_on(service)))
+    form = form_of(pages.text(removed_and_went_on(service)), "revert")
     monkeypatch.setattr(_versions, "MOST_COMPARED", 5)
     assert pages.post("/agents/ann/revert", form).status_code == 422
     assert service.read_memory_file("ann", "a.md") == "one\nthree\nfour\n"

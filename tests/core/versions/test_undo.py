@@ -28,7 +28,7 @@ from agent_memory import (
 from agent_memory.plugins.audit import AuditPlugin
 from agent_memory.testing.recording import RecordingPlugin
 from tests.core.versions.helpers import ON, contents, digest, opened
-from tests.support.servers import Root
+from tests.support.servers import WHOLE_SECONDS, Root
 
 
 @pytest.fixture
@@ -670,8 +670,7 @@ def test_undo_of_one_of_three_actors_agrees_with_a_model(
 ) -> None:
     """Each file is changed by random operations; the model undoes by its own record of all states."""
     memory, audit, log = audited
-    # no order is known of the files of one name that ended within one second of the storage's time
-    whole_seconds = request.node.callspec.params["root"] in ("moto", "seaweedfs")
+    whole_seconds = request.node.callspec.params["root"] in WHOLE_SECONDS
     deleted = set[str]()
     seed = random.randrange(1 << 30)
     chosen = random.Random(seed)
