@@ -244,12 +244,21 @@ class NoResponse(RequestError):
         wait: the seconds to wait before the next request, as the store demands.
         lasting: whether a retry is useless if the server has never answered this process.
         cut: whether the deadline ended the request so soon that the server may be healthy.
+        answered: whether the server answered, and no gateway in front of it; it has ended the request then.
     """
 
     def __init__(
-        self, reason: str, *, sent: bool = True, wait: float = 0.0, lasting: bool = False, cut: bool = False
+        self,
+        reason: str,
+        *,
+        sent: bool = True,
+        wait: float = 0.0,
+        lasting: bool = False,
+        cut: bool = False,
+        answered: bool = False,
     ) -> None:
         super().__init__(reason)
+        self.answered = answered
         self.cut = cut
         self.sent = sent
         self.wait = wait

@@ -37,12 +37,21 @@ FAULTS: tuple[Fault, ...] = (
     "reply lost", "reset", "500", "503", "409", "500 after it was done", "slow", "truncated body", "hangs"
 )  # fmt: skip
 Treatment: TypeAlias = Literal[
-    "kept", "ignored", "never met", "unquoted", "not taken", "in two steps", "ignored if missing"
+    "kept",
+    "ignored",
+    "never met",
+    "unquoted",
+    "not taken",
+    "in two steps",
+    "ignored if missing",
+    "500 in a race",
+    "in two steps, 500 in a race",
 ]
 """How the server treats a precondition.
 
 "unquoted": only an ETag without quotes meets it. "in two steps": it is checked some time before the change is made.
-"ignored if missing": it is kept, except for an object that does not exist.
+"ignored if missing": it is kept, except for an object that does not exist. "500 in a race": of changes of one object at
+once, one is answered by success, and the others by 500, as Ceph RGW 16.2 does.
 """
 Chooser: TypeAlias = Callable[[str], Fault | None]
 """Choose the fault of a request from the name of its S3 operation."""
@@ -50,6 +59,7 @@ Chooser: TypeAlias = Callable[[str], Fault | None]
 _CODES = {"500": "InternalError", "503": "SlowDown", "409": "ConditionalRequestConflict"}
 _SLOW_SECONDS = 0.3
 _CHECKED_BEFORE_SECONDS = 0.25
+_RACE_SECONDS = 0.05
 _LENGTH = "content-length"
 _HOP = {"connection", "keep-alive", "transfer-encoding", _LENGTH}
 _CONDITIONS = {"if-match", "if-none-match", "x-amz-copy-source-if-match"}
@@ -118,6 +128,9 @@ class Proxy:
         self.between: Callable[[], object] = partial(time.sleep, _CHECKED_BEFORE_SECONDS)
         self.treatments: dict[str, Treatment] = {}
         self._unconditional: set[int] = set()
+        self._racers: Counter[str] = Counter()
+        self._raced: set[str] = set()
+        self._won: set[str] = set()
         self._upstream = upstream
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
@@ -165,13 +178,40 @@ class Proxy:
         self._under_way += 1
         self.most_at_once = max(self.most_at_once, self._under_way)
         self.counts[operation_of(request)] += 1
+        with self._racing(request):
+            try:
+                if self.instead and (answer := self.instead(request)) is not None:
+                    return answer
+                answer = await self._answer(request)
+                return error(500, "UnknownError") if self._loses(request, answer.status) else answer
+            finally:
+                self._under_way -= 1
+                self._unconditional.discard(id(request))
+
+    @contextmanager
+    def _racing(self, request: web.Request) -> Iterator[None]:
+        """Count the changes of an object that are under way, if "500 in a race" treats them."""
+        if not self._treatment(request).endswith("500 in a race"):
+            yield
+            return
+        self._racers[request.path] += 1
+        if self._racers[request.path] > 1:
+            self._raced.add(request.path)
         try:
-            if self.instead and (answer := self.instead(request)) is not None:
-                return answer
-            return await self._answer(request)
+            yield
         finally:
-            self._under_way -= 1
-            self._unconditional.discard(id(request))
+            self._racers[request.path] -= 1
+            if not self._racers[request.path]:
+                self._raced.discard(request.path)
+                self._won.discard(request.path)
+
+    def _loses(self, request: web.Request, status: int) -> bool:
+        """Whether "500 in a race" hides the answer: only the first change that was made is acknowledged."""
+        is_raced = request.path in self._raced and self._treatment(request).endswith("500 in a race")
+        if is_raced and status < 300 and request.path not in self._won:
+            self._won.add(request.path)
+            return False
+        return is_raced
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         operation = operation_of(request)
@@ -245,7 +285,9 @@ class Proxy:
     async def _refused_before(self, request: web.Request) -> tuple[int, str] | None:
         """The status and code if a precondition does not hold now; others may change the object until this returns."""
         treatment = self._treatment(request)
-        if treatment not in ("in two steps", "ignored if missing"):
+        if treatment == "500 in a race":
+            await asyncio.sleep(_RACE_SECONDS)
+        if not treatment.startswith(("in two steps", "ignored if missing")):
             return None
         path, etag = _held_to(request)
         async with self._session.head(URL(self._upstream + path, encoded=True)) as reply:

@@ -88,6 +88,8 @@ STAND_INS: dict[str, Callable[[Proxy], None]] = {
     "delete in two steps": _treats("in two steps", "delete"),
     "delete in two steps, refused when busy": _deletes_in_two_steps_when_not_busy,
     "DELETE made on a missing key": _treats("ignored if missing", "delete"),
+    "losers answered by 500": _treats("500 in a race", "create", "swap", "delete", "complete"),
+    "losers answered by 500, swap in two steps": _treats("in two steps, 500 in a race", "swap"),
     "uploads in two steps": _treats("in two steps", "complete"),
     "If-Match ignored on a missing key": _treats("ignored if missing", "swap", "complete"),
     "conditions ignored": _conditions_ignored,

@@ -3,6 +3,9 @@
 A server that checks a precondition first, and makes the change afterwards, makes more than one of them. Concurrent
 writers would lose each other's changes there. Only answers count, and each change has content of its own. So a network
 that loses or repeats requests makes no server look unsafe.
+
+Ceph RGW 16.2 answers the losers by 412 or by 500, and on a busy machine all of them by 500. Then the state of the
+object decides: it must be the change that was answered by success.
 """
 
 from __future__ import annotations
@@ -35,6 +38,8 @@ OBJECTS: Final = 3
 """The number of scratch objects at once; with more, the requests for one object are less close to each other."""
 PASSES: Final = 2
 """The races of each object; only one if the server limits the writes of an object, and answers one racer alone."""
+_FAILED_ROUNDS: Final = 6
+"""So many races in which the server answered all losers by failures decide as one in which it refused a loser."""
 _SECONDS: Final = 5.0
 """After this time no other pass starts, unless a kind of changes is not decided yet."""
 _log = logging.getLogger("agent_memory.object_store")
@@ -42,11 +47,12 @@ Change = Callable[[], Awaitable[str | None]]
 
 
 class _End(Enum):
-    """The answer to one change: made, refused, turned away without a decision (throttled), or none."""
+    """The answer to one change: made, refused, turned away without a decision (throttled), a failure, or none."""
 
     MADE = auto()
     REFUSED = auto()
     TURNED_AWAY = auto()
+    FAILED = auto()
     UNANSWERED = auto()
 
 
@@ -76,24 +82,30 @@ class RacedChanges(NamedTuple):
 class _Tally:
     """The rounds of one kind: ``fair`` had several answers, ``limited`` had one, and all others were turned away.
 
+    In a ``failed`` one the server made one change, and answered all others by failures.
     With a DELETE, a round is fair only if the server answered it; ``wanted`` are its places that no fair round had yet.
     """
 
     wanted: set[int]
     fair: int = 0
     limited: int = 0
+    failed: int = 0
     is_broken: bool = False
 
     @property
     def is_decided(self) -> bool:
-        return self.is_broken or (self.fair > 0 and not self.wanted) or self.limited >= OBJECTS
+        is_shown = (self.fair > 0 and not self.wanted) or self.failed >= _FAILED_ROUNDS
+        return self.is_broken or is_shown or self.limited >= OBJECTS
 
     @property
     def result(self) -> TrialResult:
         return TrialResult.NOT_ATOMIC if self.is_broken else TrialResult.ENFORCED
 
-    def counts(self, racers: Sequence[_Racer], deletes_at: int | None) -> bool:
-        """Count a round; False if it decides nothing, because too few changes were answered, or all were refused."""
+    def counts(self, racers: Sequence[_Racer], deletes_at: int | None, etag: str | None) -> bool:
+        """Count a round after which the object has an ETag.
+
+        False if it decides nothing, because too few changes were answered, or all were refused.
+        """
         ends = [racer.end for racer in racers]
         made, writes = ends.count(_End.MADE), sum(racer.etag is not None for racer in racers)
         refused = ends.count(_End.REFUSED)
@@ -102,10 +114,13 @@ class _Tally:
             is_fair = ends[deletes_at] in (_End.MADE, _End.REFUSED)
             self.wanted.discard(deletes_at if is_fair else -1)
         is_limited = made == 1 and ends.count(_End.TURNED_AWAY) == len(ends) - 1
-        self.is_broken |= writes > 1 or (writes > 0 and made > writes)
+        has_failed = made == 1 and ends.count(_End.FAILED) == len(ends) - 1
+        was_replaced = has_failed and racers[ends.index(_End.MADE)].etag != etag
+        self.is_broken |= writes > 1 or (writes > 0 and made > writes) or was_replaced
         self.fair += is_fair
         self.limited += is_limited
-        return is_fair or is_limited
+        self.failed += has_failed
+        return is_fair or is_limited or has_failed
 
 
 class Races:
@@ -136,7 +151,7 @@ class Races:
         ):
             await gather_or_cancel(self._pass(kinds, tallies) for _ in range(OBJECTS))
             passes += 1
-        if limited := [name for name, tally in tallies.items() if not (tally.is_broken or tally.fair)]:
+        if limited := [name for name, each in tallies.items() if not (each.is_broken or each.fair or each.failed)]:
             _log.warning(
                 "the server answers one of several writes of an object, and turns the others away; so its preconditions"
                 " (%s) are not shown to hold in a race",
@@ -161,9 +176,10 @@ class Races:
             scratch.may_exist = True
             racers = await self._raced(changes)
         failures = [racer.failure for racer in racers if racer.failure]
-        if not tally.counts(racers, place):
-            await (self._attempts.back_off(failures[0]) if failures else self._attempts.back_off_after_race())
         await _follow(scratch, racers)
+        if not tally.counts(racers, place, scratch.etag):
+            await (self._attempts.back_off(failures[0]) if failures else self._attempts.back_off_after_race())
+            await scratch.read_etag()
 
     async def _raced(self, changes: Sequence[Change]) -> Sequence[_Racer]:
         """Send all changes at once; again if all were turned away, because then nothing was changed."""
@@ -180,14 +196,15 @@ class Races:
         except (PreconditionFailed, WriteConflict, NotFound):
             return _Racer(_End.REFUSED)
         except NoResponse as failure:
-            is_turned_away = not failure.sent and failure.wait > 0
-            return _Racer(_End.TURNED_AWAY if is_turned_away else _End.UNANSWERED, failure=failure)
+            if not failure.sent and failure.wait > 0:
+                return _Racer(_End.TURNED_AWAY, failure=failure)
+            return _Racer(_End.FAILED if failure.answered else _End.UNANSWERED, failure=failure)
 
 
 async def _follow(scratch: ScratchObject, racers: Sequence[_Racer]) -> None:
     """Note the ETag that the object has after a race; read it unless the answers contain it."""
     made = [racer for racer in racers if racer.end is _End.MADE]
-    if len(made) == 1 and not any(racer.end is _End.UNANSWERED for racer in racers):
+    if len(made) == 1 and not any(racer.end in (_End.UNANSWERED, _End.FAILED) for racer in racers):
         scratch.etag = made[0].etag
     else:
         await scratch.read_etag()
