@@ -23,20 +23,15 @@ from __future__ import annotations
 import importlib.util
 import signal
 import sys
-import time
 import warnings
-from types import FrameType
 
+from agent_memory.cli.signals import end_in_order, ended_by
 from agent_memory.errors import install_hint
 
 __all__ = ["main"]
 
 _NEEDED = ("click", "rich")
 _INTERRUPTED = 130
-_SECONDS_TO_END = 5.0
-_ended_by = 0
-_ended_at = 0.0
-_ending = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
 def main() -> None:
@@ -49,44 +44,24 @@ def main() -> None:
     try:
         from agent_memory.cli.app import app
 
-        _end_in_order()
+        end_in_order()
         app.main(prog_name="agent-memory")
     except KeyboardInterrupt:
         code = _INTERRUPTED
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
-    except BaseExceptionGroup:  # the signal came in a task of a group, as in the MCP server
-        if not _ended_by:
+    except BaseExceptionGroup:  # of the tasks that a signal cancelled, as in the MCP server
+        if not ended_by():
             raise
         code = _INTERRUPTED
     else:
         code = 0
-    if _ended_by:
-        sys.exit(128 + _ended_by)
+    if number := ended_by():
+        sys.exit(128 + number)
     if code == _INTERRUPTED:
         # The remaining threads finish their requests. A second interrupt ends the process at once.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     sys.exit(code)
-
-
-def _end_in_order() -> None:
-    """Make SIGTERM and SIGHUP end the command as an exception does, so that waiting audit records are written."""
-    for number in _ending:
-        if signal.getsignal(number) is signal.SIG_DFL:  # `nohup` ignores SIGHUP
-            signal.signal(number, _end)
-
-
-class _Ended(KeyboardInterrupt):
-    """A signal that ends the process; as an interrupt, no loader of plugins takes it for an error."""
-
-
-def _end(number: int, _: FrameType | None) -> None:
-    """Raise, but not again in the seconds in which the first signal lets the command end."""
-    global _ended_by, _ended_at
-    if _ended_by and time.monotonic() - _ended_at < _SECONDS_TO_END:
-        return
-    _ended_by, _ended_at = number, time.monotonic()
-    raise _Ended
 
 
 def _not_installed(missing: list[str]) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib.util
 import json
 import os
@@ -37,6 +36,7 @@ from agent_memory.cli.settings import (
     pass_settings,
     usage_errors,
 )
+from agent_memory.cli.signals import run
 from agent_memory.errors import BackendNotAvailableError, UnsupportedOperationError, install_hint
 from agent_memory.key import Key
 from agent_memory.memory import AsyncAgentMemory
@@ -130,13 +130,9 @@ def mcp(
             tell(settings, served, how)
         tree = over_http.memory_of(oauth, memory, of_agent) if oauth else memory
 
-        async def until_ended() -> None:
-            async with service:  # what a signal ends is recorded before the log is closed
-                await serve(server(tree, actor=settings.actor))
-
         try:
-            with usage_errors():
-                asyncio.run(until_ended())
+            with usage_errors():  # what a signal ends is recorded before the log is closed
+                run(service, lambda: serve(server(tree, actor=settings.actor)))
         except KeyboardInterrupt:
             raise click.exceptions.Exit(Exit.INTERRUPTED) from None
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -14,6 +14,7 @@ from agent_memory.cli.log_options import location_of, log_option
 from agent_memory.cli.output import Exit, counted, note, printable, show_json
 from agent_memory.cli.presence import require_store
 from agent_memory.cli.settings import Access, Command, Settings, login_name, open_store, pass_settings
+from agent_memory.cli.signals import run
 from agent_memory.key.quoting import field
 from agent_memory.service import AsyncAgentMemoryService
 
@@ -40,15 +41,18 @@ def web(settings: Settings, port: int, person: str | None, allow_write: bool, ta
             else:
                 click.echo(printable(f"Open within 60 seconds, in one browser: {link}"), err=True)
 
-        async def until_ended() -> None:
-            async with service:
-                await serve_web(
-                    service, agent=settings.chosen_agent, log=location, allow_write=allow_write, port=port,
-                    listening=announce,
-                )  # fmt: skip
+        def serve() -> Coroutine[Any, Any, None]:
+            return serve_web(
+                service,
+                agent=settings.chosen_agent,
+                log=location,
+                allow_write=allow_write,
+                port=port,
+                listening=announce,
+            )
 
         try:
-            asyncio.run(until_ended())
+            run(service, serve)
         except KeyboardInterrupt:
             raise click.exceptions.Exit(Exit.INTERRUPTED) from None
 
@@ -76,14 +80,11 @@ def _opened(
 
 def export_html(settings: Settings, directory: Path, versions: bool) -> None:
     """Write the pages into a directory; exits with 1 if a page could not be made."""
-    from agent_memory.web import ExportedPages, export_pages
-
-    async def export() -> ExportedPages:
-        async with service:
-            return await export_pages(service, directory, agent=settings.chosen_agent, log=location, versions=versions)
+    from agent_memory.web import export_pages
 
     with _opened(settings, None, None, Access.READ) as (service, location):
-        result = asyncio.run(export())
+        agent = settings.chosen_agent
+        result = run(service, lambda: export_pages(service, directory, agent=agent, log=location, versions=versions))
     for address, reason in result.failed:
         note(f"left out {field(address)}: {reason}")
     text = f"exported {counted(result.pages, 'page')}: open {directory / 'index.html'}"

@@ -15,9 +15,11 @@ import pytest
 
 from agent_memory import AgentMemoryService, cli
 from agent_memory.audit import records
+from agent_memory.cli import signals
 from agent_memory.cli.app import app
 from agent_memory.cli.auditing import log_of_store
 from tests.support import sizes
+from tests.support.forked import popen
 from tests.support.mcp_processes import INITIALIZE, started
 
 pytestmark = pytest.mark.usefixtures("default_hangup")
@@ -51,7 +53,7 @@ def test_a_signal_during_an_import_loses_no_record(
     for turn in range(10):
         root = tmp_path / f"root{turn}"
         command = [script, "--url", str(root), "import", str(source)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path) as process:
+        with popen(command, cwd=tmp_path, real=True) as process:
             while not [*root.glob("agent_memory/*/*.md")]:
                 assert process.poll() is None
             process.send_signal(ending)
@@ -64,6 +66,42 @@ def test_a_signal_during_an_import_loses_no_record(
             assert 0 < len(changed(root)) < FILES
             return
     pytest.fail("each import ended before its signal")
+
+
+SIGNALLED_AT_A_LOCK = """
+import os, signal, sys, threading, time, traceback, types
+from agent_memory import cli
+
+enter = threading.Condition.__enter__
+main, caller, signals = threading.get_ident(), sys.argv.pop(1), []
+
+def signalled_inside(self):
+    taken = enter(self)
+    if threading.get_ident() == main and not signals:
+        names = [frame.f_code.co_name for frame, _ in traceback.walk_stack(sys._getframe(1))]
+        if names[0] == caller and "transfer_all" in names and threading.active_count() > 1:
+            time.sleep(0.2)  # the threads go on until they need this lock
+            signals.append(os.kill(os.getpid(), signal.SIGTERM))
+    return taken
+
+names = {**globals(), "__name__": "threading"}  # a frame of this function is one of that module
+threading.Condition.__enter__ = types.FunctionType(signalled_inside.__code__, names)
+cli.main()
+"""
+
+
+@pytest.mark.parametrize("caller", ["acquire", "wait", "result"])
+def test_a_signal_leaves_no_lock_taken(caller: str, tmp_path: Path) -> None:
+    source, root = tmp_path / "source", tmp_path / "root"
+    source.mkdir()
+    for number in range(FILES):
+        (source / f"{number}.md").write_text("text")
+    command = [sys.executable, "-c", SIGNALLED_AT_A_LOCK, caller, "--url", str(root), "import", str(source)]
+    with popen(command, cwd=tmp_path, real=True) as process:
+        _, errors = process.communicate()
+    assert process.returncode == 143, errors
+    assert b"Traceback" not in errors
+    assert changed(root) <= recorded(root)
 
 
 @pytest.mark.parametrize(("ending", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
@@ -89,15 +127,53 @@ def test_a_signal_to_a_server_over_stdio_loses_no_record(
 @pytest.mark.parametrize("ended_by", [signal.SIGTERM, 0])
 def test_a_signal_in_a_task_of_a_group_has_its_exit_code(ended_by: int, monkeypatch: pytest.MonkeyPatch) -> None:
     def raising(**_: object) -> None:
-        monkeypatch.setattr(cli, "_ended_by", ended_by)
-        raise BaseExceptionGroup("unhandled errors in a TaskGroup", [cli._Ended()])
+        monkeypatch.setattr(signals, "_ended_by", ended_by)
+        raise BaseExceptionGroup("unhandled errors in a TaskGroup", [signals.Ended()])
 
     monkeypatch.setattr(app, "main", raising)
-    monkeypatch.setattr(cli, "_end_in_order", lambda: None)
-    monkeypatch.setattr(cli, "_ended_by", 0)
+    monkeypatch.setattr(cli, "end_in_order", lambda: None)
+    monkeypatch.setattr(signals, "_ended_by", 0)
     with warnings.catch_warnings(), pytest.raises(SystemExit if ended_by else BaseExceptionGroup) as raised:
         cli.main()
     assert getattr(raised.value, "code", 143) == 143
+
+
+SIGNALLED_IN_THE_LOOP = """
+import asyncio, os, signal, sys, threading
+from agent_memory import cli
+
+call_soon, main, signals = asyncio.base_events.BaseEventLoop.call_soon, threading.get_ident(), []
+
+def signalled_before_the_task_is_woken(*given, **named):
+    if threading.get_ident() == main and not signals:
+        if sys._getframe(1).f_code.co_name == "_copy_future_state":
+            signals.append(os.kill(os.getpid(), signal.SIGTERM))
+    return call_soon(*given, **named)
+
+asyncio.base_events.BaseEventLoop.call_soon = signalled_before_the_task_is_woken
+cli.main()
+"""
+
+
+def test_a_signal_in_the_event_loop_ends_a_server_over_stdio(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    with started([sys.executable, "-c", SIGNALLED_IN_THE_LOOP, "--url", str(root), "mcp"], cwd=tmp_path) as process:
+        assert process.stdin
+        for message in [INITIALIZE, *(created(number) for number in range(20))]:
+            process.stdin.write(json.dumps(message).encode() + b"\n")
+        process.stdin.flush()
+        assert process.wait() == 143
+    assert changed(root) <= recorded(root)
+
+
+def test_a_signal_in_the_event_loop_ends_an_export_of_pages(tmp_path: Path) -> None:
+    with AgentMemoryService(tmp_path / "root") as service:
+        service.write_memory_file("agent", "a.md", "text")
+    words = ["--url", str(tmp_path / "root"), "export", "--html", str(tmp_path / "pages")]
+    with started([sys.executable, "-c", SIGNALLED_IN_THE_LOOP, *words], cwd=tmp_path) as process:
+        _, errors = process.communicate()
+    assert process.returncode == 143
+    assert b"Traceback" not in errors
 
 
 def created(number: int) -> dict[str, Any]:
