@@ -244,7 +244,7 @@ class NoResponse(RequestError):
         wait: the seconds to wait before the next request, as the store demands.
         lasting: whether a retry is useless if the server has never answered this process.
         cut: whether the deadline ended the request so soon that the server may be healthy.
-        answered: whether the server answered, and no gateway in front of it; it has ended the request then.
+        answered: whether the answer is 500: of a server that took the request, and of no gateway or limit before it.
     """
 
     def __init__(

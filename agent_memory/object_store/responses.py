@@ -23,7 +23,6 @@ _THROTTLED = {"SlowDown", "Throttling", "ThrottlingException", "RequestLimitExce
               "BandwidthLimitExceeded", "RequestThrottled", "ServerBusy"}  # fmt: skip
 _NO_BUCKET = {"NoSuchBucket": "bucket", "ContainerNotFound": "container"}
 _THROTTLED_SECONDS = 0.5
-_OF_GATEWAYS = (502, 504)
 UNKNOWN_HOST = "the host of the endpoint is not known"
 UNTRUSTED = "the certificate of the endpoint is not trusted"
 NO_TLS = "the endpoint does not speak TLS: is it http:// rather than https://?"
@@ -92,7 +91,7 @@ def _failure(store: str, status: int, code: str, retry_after: float) -> Exceptio
     if status in (405, 501):
         return UnsupportedRequest(f"this server does not support the request: {shown}")
     if status >= 500 or status < 300 or code in _AGAIN or status in (408, 409):
-        return NoResponse(shown, wait=retry_after, answered=status not in _OF_GATEWAYS)
+        return NoResponse(shown, wait=retry_after, answered=status == 500)
     if 300 <= status < 400:  # not followed: a request is signed for one host
         return PermanentError(REDIRECTED)
     if status in (401, 403):  # also for a wrong clock, or an archived object

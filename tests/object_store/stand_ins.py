@@ -54,6 +54,10 @@ def _deletes_in_two_steps_when_not_busy(proxy: Proxy) -> None:
     proxy.instead = BusyDeletes(503, "SlowDown")
 
 
+def _deletes_in_two_steps_and_500_for_losers(proxy: Proxy) -> None:
+    proxy.treatments = {"swap": "500 in a race", "delete": "in two steps, 500 in a race"}
+
+
 def _treats(treatment: Treatment, *kinds: str) -> Callable[[Proxy], None]:
     def start(proxy: Proxy) -> None:
         proxy.treatments = dict.fromkeys(kinds, treatment)
@@ -90,6 +94,7 @@ STAND_INS: dict[str, Callable[[Proxy], None]] = {
     "DELETE made on a missing key": _treats("ignored if missing", "delete"),
     "losers answered by 500": _treats("500 in a race", "create", "swap", "delete", "complete"),
     "losers answered by 500, swap in two steps": _treats("in two steps, 500 in a race", "swap"),
+    "losers answered by 500, delete in two steps": _deletes_in_two_steps_and_500_for_losers,
     "uploads in two steps": _treats("in two steps", "complete"),
     "If-Match ignored on a missing key": _treats("ignored if missing", "swap", "complete"),
     "conditions ignored": _conditions_ignored,

@@ -4,8 +4,8 @@ A server that checks a precondition first, and makes the change afterwards, make
 writers would lose each other's changes there. Only answers count, and each change has content of its own. So a network
 that loses or repeats requests makes no server look unsafe.
 
-Ceph RGW 16.2 answers the losers by 412 or by 500, and on a busy machine all of them by 500. Then the state of the
-object decides: it must be the change that was answered by success.
+Ceph RGW 16.2 answers the losers by 412 or by 500, and on a busy machine all of them by 500. Several such races decide
+together: after each, the object must be as the change that was answered by success has made it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ OBJECTS: Final = 3
 PASSES: Final = 2
 """The races of each object; only one if the server limits the writes of an object, and answers one racer alone."""
 _FAILED_ROUNDS: Final = 6
-"""So many races in which the server answered all losers by failures decide as one in which it refused a loser."""
+"""So many races in which the server failed for the losers decide as one in which it refused a loser."""
 _SECONDS: Final = 5.0
 """After this time no other pass starts, unless a kind of changes is not decided yet."""
 _log = logging.getLogger("agent_memory.object_store")
@@ -82,8 +82,8 @@ class RacedChanges(NamedTuple):
 class _Tally:
     """The rounds of one kind: ``fair`` had several answers, ``limited`` had one, and all others were turned away.
 
-    In a ``failed`` one the server made one change, and answered all others by failures.
-    With a DELETE, a round is fair only if the server answered it; ``wanted`` are its places that no fair round had yet.
+    In a ``failed`` one the server made one change, and failed for others, but refused none. With a DELETE, a round is
+    fair only if the server decided about it; ``wanted`` are its places that no fair round had yet.
     """
 
     wanted: set[int]
@@ -93,19 +93,22 @@ class _Tally:
     is_broken: bool = False
 
     @property
+    def is_shown(self) -> bool:
+        """Whether the rounds show what the server does in a race."""
+        return (self.fair > 0 and not self.wanted) or self.failed >= _FAILED_ROUNDS
+
+    @property
     def is_decided(self) -> bool:
-        is_shown = (self.fair > 0 and not self.wanted) or self.failed >= _FAILED_ROUNDS
-        return self.is_broken or is_shown or self.limited >= OBJECTS
+        return self.is_broken or self.is_shown or self.limited >= OBJECTS
 
     @property
     def result(self) -> TrialResult:
-        return TrialResult.NOT_ATOMIC if self.is_broken else TrialResult.ENFORCED
+        if self.is_broken:
+            return TrialResult.NOT_ATOMIC
+        return TrialResult.NOT_SHOWN if self.failed >= _FAILED_ROUNDS and self.wanted else TrialResult.ENFORCED
 
-    def counts(self, racers: Sequence[_Racer], deletes_at: int | None, etag: str | None) -> bool:
-        """Count a round after which the object has an ETag.
-
-        False if it decides nothing, because too few changes were answered, or all were refused.
-        """
+    def counts(self, racers: Sequence[_Racer], deletes_at: int | None) -> bool:
+        """Count a round; False if it alone decides nothing, as too few changes were answered, or all were refused."""
         ends = [racer.end for racer in racers]
         made, writes = ends.count(_End.MADE), sum(racer.etag is not None for racer in racers)
         refused = ends.count(_End.REFUSED)
@@ -114,13 +117,19 @@ class _Tally:
             is_fair = ends[deletes_at] in (_End.MADE, _End.REFUSED)
             self.wanted.discard(deletes_at if is_fair else -1)
         is_limited = made == 1 and ends.count(_End.TURNED_AWAY) == len(ends) - 1
-        has_failed = made == 1 and ends.count(_End.FAILED) == len(ends) - 1
-        was_replaced = has_failed and racers[ends.index(_End.MADE)].etag != etag
-        self.is_broken |= writes > 1 or (writes > 0 and made > writes) or was_replaced
+        self.is_broken |= writes > 1 or (writes > 0 and made > writes)
         self.fair += is_fair
         self.limited += is_limited
-        self.failed += has_failed
-        return is_fair or is_limited or has_failed
+        return is_fair or is_limited
+
+    def looks(self, racers: Sequence[_Racer], etag: str | None) -> None:
+        """Count a round in which the server failed for the losers; ``etag`` is the ETag of the object afterwards."""
+        ends = [racer.end for racer in racers]
+        failed = ends.count(_End.FAILED)
+        if ends.count(_End.MADE) != 1 or not failed or failed + ends.count(_End.TURNED_AWAY) != len(ends) - 1:
+            return
+        self.failed += 1
+        self.is_broken |= racers[ends.index(_End.MADE)].etag != etag
 
 
 class Races:
@@ -151,7 +160,9 @@ class Races:
         ):
             await gather_or_cancel(self._pass(kinds, tallies) for _ in range(OBJECTS))
             passes += 1
-        if limited := [name for name, each in tallies.items() if not (each.is_broken or each.fair or each.failed)]:
+        if limited := [
+            name for name, each in tallies.items() if not (each.is_broken or each.fair or each.failed >= _FAILED_ROUNDS)
+        ]:
             _log.warning(
                 "the server answers one of several writes of an object, and turns the others away; so its preconditions"
                 " (%s) are not shown to hold in a race",
@@ -176,10 +187,10 @@ class Races:
             scratch.may_exist = True
             racers = await self._raced(changes)
         failures = [racer.failure for racer in racers if racer.failure]
-        await _follow(scratch, racers)
-        if not tally.counts(racers, place, scratch.etag):
+        if not tally.counts(racers, place):  # if the server fails late, the object is looked at later
             await (self._attempts.back_off(failures[0]) if failures else self._attempts.back_off_after_race())
-            await scratch.read_etag()
+        await _follow(scratch, racers)
+        tally.looks(racers, scratch.etag)
 
     async def _raced(self, changes: Sequence[Change]) -> Sequence[_Racer]:
         """Send all changes at once; again if all were turned away, because then nothing was changed."""

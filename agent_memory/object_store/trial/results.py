@@ -34,6 +34,7 @@ class TrialResult(Enum):
     NOT_RACED = (
         "this server's precondition cannot be tried in a race, because it does not keep the preconditions of writes"
     )
+    NOT_SHOWN = "this server fails for a change that loses a race, so its precondition is not shown to hold in a race"
     NOT_SENT = "this engine has no conditional delete, and a delete without one may remove another writer's change"
     NOT_TRIED = "this server's preconditions have not been tried yet"
 
