@@ -20,6 +20,7 @@ from agent_memory.backend import ANY, Backend
 from agent_memory.cli.arguments import ask, memory_path, require_answer, yes_option
 from agent_memory.cli.output import Explained, counted
 from agent_memory.cli.settings import Access, Command, Settings, pass_settings
+from agent_memory.cli.signals import ended_by
 from agent_memory.core.precondition import SHA256, DeleteCondition
 from agent_memory.errors import AgentMemoryError, AgentMemoryFileNotFoundError, FileTooLargeError, InvalidContentError
 from agent_memory.key import Key
@@ -406,4 +407,7 @@ def _exit_code(process: subprocess.Popen[bytes]) -> int:
         try:
             return process.wait()
         except KeyboardInterrupt:
-            continue
+            if ended_by():
+                process.terminate()
+                process.wait()
+                raise

@@ -269,6 +269,22 @@ def test_an_interrupt_during_the_editor_does_not_end_the_command(
     assert (ended.returncode, content()) == (0, b"two"), ended.stderr
 
 
+def test_a_signal_to_the_command_ends_the_editor_and_keeps_the_text(
+    run: Run, editor: Callable[[str], None], script: str, tmp_path: Path
+) -> None:
+    run("write", "a.md", "one")
+    editor(
+        "import os, signal, time\n"
+        "name.write_text('two')\n"
+        "os.kill(os.getppid(), signal.SIGTERM)\n"
+        "for _ in range(6000):\n"
+        "    time.sleep(0.01)"
+    )
+    ended = subprocess.run([script, "edit", "a.md"], cwd=tmp_path, capture_output=True, check=False)
+    assert (ended.returncode, content()) == (143, b"one")
+    assert b"Your text is kept in" in ended.stderr
+
+
 def test_an_editor_ended_by_a_signal_is_reported(run: Run, editor: Callable[[str], None]) -> None:
     run("write", "a.md", "one")
     editor("import os\nos.kill(os.getpid(), 15)")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
 import subprocess
 import sys
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +75,7 @@ import os, signal, sys, threading, time, traceback, types
 from agent_memory import cli
 
 enter = threading.Condition.__enter__
-main, caller, signals = threading.get_ident(), sys.argv.pop(1), []
+main, caller, ending, signals = threading.get_ident(), sys.argv.pop(1), int(sys.argv.pop(1)), []
 
 def signalled_inside(self):
     taken = enter(self)
@@ -81,7 +83,7 @@ def signalled_inside(self):
         names = [frame.f_code.co_name for frame, _ in traceback.walk_stack(sys._getframe(1))]
         if names[0] == caller and "transfer_all" in names and threading.active_count() > 1:
             time.sleep(0.2)  # the threads go on until they need this lock
-            signals.append(os.kill(os.getpid(), signal.SIGTERM))
+            signals.append(os.kill(os.getpid(), ending))
     return taken
 
 names = {**globals(), "__name__": "threading"}  # a frame of this function is one of that module
@@ -90,16 +92,17 @@ cli.main()
 """
 
 
+@pytest.mark.parametrize(("ending", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 @pytest.mark.parametrize("caller", ["acquire", "wait", "result"])
-def test_a_signal_leaves_no_lock_taken(caller: str, tmp_path: Path) -> None:
+def test_a_signal_leaves_no_lock_taken(caller: str, ending: signal.Signals, code: int, tmp_path: Path) -> None:
     source, root = tmp_path / "source", tmp_path / "root"
     source.mkdir()
     for number in range(FILES):
         (source / f"{number}.md").write_text("text")
-    command = [sys.executable, "-c", SIGNALLED_AT_A_LOCK, caller, "--url", str(root), "import", str(source)]
-    with popen(command, cwd=tmp_path, real=True) as process:
+    words = [caller, str(int(ending)), "--url", str(root), "import", str(source)]
+    with popen([sys.executable, "-c", SIGNALLED_AT_A_LOCK, *words], cwd=tmp_path, real=True) as process:
         _, errors = process.communicate()
-    assert process.returncode == 143, errors
+    assert process.returncode == code, errors
     assert b"Traceback" not in errors
     assert changed(root) <= recorded(root)
 
@@ -174,6 +177,69 @@ def test_a_signal_in_the_event_loop_ends_an_export_of_pages(tmp_path: Path) -> N
         _, errors = process.communicate()
     assert process.returncode == 143
     assert b"Traceback" not in errors
+
+
+class _ClosingForEver:
+    async def __aenter__(self) -> None:
+        """Nothing to open."""
+
+    async def __aexit__(self, *_: object) -> None:
+        await asyncio.Event().wait()
+
+
+@pytest.fixture
+def in_order(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Signals end commands in this process, each of them after the one before should have done so."""
+    for name, value in {"_SECONDS_TO_END": 0.0, "_ended_by": 0, "_ended_at": 0.0}.items():
+        monkeypatch.setattr(signals, name, value)
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)}
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signals.end_in_order()
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("in_order")
+def test_a_later_signal_ends_a_service_that_does_not_close() -> None:
+    steps = []
+
+    async def flow() -> None:
+        later = asyncio.get_running_loop().call_later
+        for seconds in (0.1, 0.2):
+            later(seconds, signal.raise_signal, signal.SIGTERM)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            steps.append("cancelled")
+
+    with pytest.raises(signals.Ended):
+        signals.run(_ClosingForEver(), flow)  # type: ignore[arg-type]  # a service as far as this needs one
+    assert steps == ["cancelled"]
+
+
+SIGNALLED_IN_A_DEL = """
+import signal, sys, time
+from agent_memory.cli import signals
+
+class Closed:
+    def __del__(self):
+        signal.raise_signal(signal.SIGTERM)
+
+signals.end_in_order()
+try:
+    Closed()
+    for _ in range(6000):  # a signal just before a longer sleep would wait for its end
+        time.sleep(0.01)
+except signals.Ended:
+    sys.exit(128 + signals.ended_by())
+"""
+
+
+def test_a_signal_in_a_del_is_raised_later(tmp_path: Path) -> None:
+    with popen([sys.executable, "-c", SIGNALLED_IN_A_DEL], cwd=tmp_path) as process:
+        _, errors = process.communicate()
+    assert (process.returncode, errors) == (143, b"")
 
 
 def created(number: int) -> dict[str, Any]:
