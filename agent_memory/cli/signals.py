@@ -90,7 +90,7 @@ def run(service: AsyncAgentMemoryService, flow: Callable[[], Coroutine[Any, Any,
 
 @contextmanager
 def _handling(cancel: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Handle the signals that end the command by ``cancel``; asyncio handles an interrupt, if nobody else does."""
+    """Within this context ``cancel`` handles SIGTERM and SIGHUP, and asyncio handles an interrupt."""
     mine = {number: each for number in [*_ending, signal.SIGINT] if (each := signal.getsignal(number)) in _HANDLERS}
     try:
         for number, handler in mine.items():

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -41,18 +41,9 @@ def web(settings: Settings, port: int, person: str | None, allow_write: bool, ta
             else:
                 click.echo(printable(f"Open within 60 seconds, in one browser: {link}"), err=True)
 
-        def serve() -> Coroutine[Any, Any, None]:
-            return serve_web(
-                service,
-                agent=settings.chosen_agent,
-                log=location,
-                allow_write=allow_write,
-                port=port,
-                listening=announce,
-            )
-
+        serve = partial(serve_web, agent=settings.chosen_agent, log=location, allow_write=allow_write, port=port)
         try:
-            run(service, serve)
+            run(service, partial(serve, service, listening=announce))
         except KeyboardInterrupt:
             raise click.exceptions.Exit(Exit.INTERRUPTED) from None
 

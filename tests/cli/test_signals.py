@@ -29,6 +29,15 @@ FILES = 3000 if sizes.is_long else 1000
 CALL = {"jsonrpc": "2.0", "method": "tools/call"}
 
 
+def folder(parent: Path) -> Path:
+    """A folder of `FILES` files to import."""
+    source = parent / "source"
+    source.mkdir()
+    for number in range(FILES):
+        (source / f"{number}.md").write_text("text")
+    return source
+
+
 def changed(root: Path) -> set[str]:
     with AgentMemoryService(root) as service:
         return {entry.path for agent in service.agent_ids() for entry in service.list_memory_files(agent)}
@@ -48,10 +57,7 @@ def recorded(root: Path) -> set[str]:
 def test_a_signal_during_an_import_loses_no_record(
     script: str, tmp_path: Path, ending: signal.Signals, code: int
 ) -> None:
-    source = tmp_path / "source"
-    source.mkdir()
-    for number in range(FILES):
-        (source / f"{number}.md").write_text("text")
+    source = folder(tmp_path)
     for turn in range(10):
         root = tmp_path / f"root{turn}"
         command = [script, "--url", str(root), "import", str(source)]
@@ -95,10 +101,7 @@ cli.main()
 @pytest.mark.parametrize(("ending", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 @pytest.mark.parametrize("caller", ["acquire", "wait", "result"])
 def test_a_signal_leaves_no_lock_taken(caller: str, ending: signal.Signals, code: int, tmp_path: Path) -> None:
-    source, root = tmp_path / "source", tmp_path / "root"
-    source.mkdir()
-    for number in range(FILES):
-        (source / f"{number}.md").write_text("text")
+    source, root = folder(tmp_path), tmp_path / "root"
     words = [caller, str(int(ending)), "--url", str(root), "import", str(source)]
     with popen([sys.executable, "-c", SIGNALLED_AT_A_LOCK, *words], cwd=tmp_path, real=True) as process:
         _, errors = process.communicate()

@@ -93,19 +93,20 @@ class _Tally:
     is_broken: bool = False
 
     @property
-    def is_shown(self) -> bool:
-        """Whether the rounds show what the server does in a race."""
-        return (self.fair > 0 and not self.wanted) or self.failed >= _FAILED_ROUNDS
+    def has_failed(self) -> bool:
+        """Whether the rounds in which the server failed for the losers are enough to decide."""
+        return self.failed >= _FAILED_ROUNDS
 
     @property
     def is_decided(self) -> bool:
-        return self.is_broken or self.is_shown or self.limited >= OBJECTS
+        is_shown = (self.fair > 0 and not self.wanted) or self.has_failed
+        return self.is_broken or is_shown or self.limited >= OBJECTS
 
     @property
     def result(self) -> TrialResult:
         if self.is_broken:
             return TrialResult.NOT_ATOMIC
-        return TrialResult.NOT_SHOWN if self.failed >= _FAILED_ROUNDS and self.wanted else TrialResult.ENFORCED
+        return TrialResult.NOT_SHOWN if self.has_failed and self.wanted else TrialResult.ENFORCED
 
     def counts(self, racers: Sequence[_Racer], deletes_at: int | None) -> bool:
         """Count a round; False if it alone decides nothing, as too few changes were answered, or all were refused."""
@@ -122,7 +123,7 @@ class _Tally:
         self.limited += is_limited
         return is_fair or is_limited
 
-    def looks(self, racers: Sequence[_Racer], etag: str | None) -> None:
+    def count_failures(self, racers: Sequence[_Racer], etag: str | None) -> None:
         """Count a round in which the server failed for the losers; ``etag`` is the ETag of the object afterwards."""
         ends = [racer.end for racer in racers]
         failed = ends.count(_End.FAILED)
@@ -160,9 +161,7 @@ class Races:
         ):
             await gather_or_cancel(self._pass(kinds, tallies) for _ in range(OBJECTS))
             passes += 1
-        if limited := [
-            name for name, each in tallies.items() if not (each.is_broken or each.fair or each.failed >= _FAILED_ROUNDS)
-        ]:
+        if limited := [name for name, each in tallies.items() if not (each.is_broken or each.fair or each.has_failed)]:
             _log.warning(
                 "the server answers one of several writes of an object, and turns the others away; so its preconditions"
                 " (%s) are not shown to hold in a race",
@@ -190,7 +189,7 @@ class Races:
         if not tally.counts(racers, place):  # if the server fails late, the object is looked at later
             await (self._attempts.back_off(failures[0]) if failures else self._attempts.back_off_after_race())
         await _follow(scratch, racers)
-        tally.looks(racers, scratch.etag)
+        tally.count_failures(racers, scratch.etag)
 
     async def _raced(self, changes: Sequence[Change]) -> Sequence[_Racer]:
         """Send all changes at once; again if all were turned away, because then nothing was changed."""
