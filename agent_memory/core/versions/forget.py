@@ -8,7 +8,9 @@ one, then the marks, and after all of them the file itself.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from agent_memory.backend import Backend
@@ -23,6 +25,7 @@ from agent_memory.key import Key, is_at_or_below
 from agent_memory.runtime.run import Run
 
 _MOST_LISTINGS: Final = 10
+_time: Final = attrgetter("modified")
 
 
 class Forgotten(NamedTuple):
@@ -172,15 +175,14 @@ class Forgetting:
         for each in listed:
             if path := self._paths.get(each.name.path):
                 renamed[each.name.history].add(path)
-        led: set[str] = set()
-        for each in sorted(marks, key=lambda each: each.modified):
-            if each.name.history == OF_DIRECTORIES:
-                if mark := await self._histories.read_mark(each):
-                    for history, place in mark.files:
-                        self._follow(mark, place, renamed[history])
-                        led |= {history} if self._is_meant(place) else set()
-            elif self._is_meant(each.name.path):
-                led.add(each.name.history)
+        led = {each.name.history for each in marks if self._is_meant(each.name.path)} - {OF_DIRECTORIES}
+        of_directories = [each for each in marks if each.name.history == OF_DIRECTORIES]
+        of_directories.sort(key=_time)
+        for _, at_once in groupby(of_directories, _time):
+            read = [mark for each in at_once if (mark := await self._histories.read_mark(each))]
+            while any(self._follow(mark, renamed) for mark in read):
+                pass  # of one time, the storage does not tell which one was first
+            led |= {history for mark in read for history, place in mark.files if self._is_meant(place)}
         led -= self._meant
         for each in marks:
             if each.name.history in led and (mark := await self._histories.read_mark(each)):
@@ -188,13 +190,18 @@ class Forgetting:
         self._histories.require_read(each.key for each in marks)
         return {history for history in led if not await self._lives_elsewhere(history, renamed[history])}
 
-    def _follow(self, mark: Mark, place: str, paths: set[str]) -> None:
-        """Find the path of a digest in the mark of a directory, from the earlier ``paths`` of its file."""
-        new = {mark.target + path[len(mark.source) :] for path in paths if is_at_or_below(path, mark.source)}
-        for path in new:
-            if self._histories.place(path) == place:
-                self._paths[place] = path
-                paths.add(path)
+    def _follow(self, mark: Mark, renamed: Mapping[str, set[str]]) -> bool:
+        """Find the paths of the digests in the mark of a directory, from earlier paths; whether one is new."""
+        is_new = False
+        for history, place in mark.files:
+            paths = renamed[history]
+            below = (path[len(mark.source) :] for path in paths if is_at_or_below(path, mark.source))
+            for path in {mark.target + rest for rest in below} - paths:
+                if self._histories.place(path) == place:
+                    self._paths[place] = path
+                    paths.add(path)
+                    is_new = True
+        return is_new
 
     async def _lives_elsewhere(self, history: str, paths: Iterable[str]) -> bool:
         for path in paths:

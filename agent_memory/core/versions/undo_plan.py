@@ -83,7 +83,7 @@ class Plan:
 
     async def _deleted_files(self) -> list[str]:
         """The names of files that selected operations may have deleted, or changed before others deleted them."""
-        paths: dict[str, str] = {}
+        found = set[tuple[str, str]]()
         for records in self._listing.records.values():
             if not any(self._may_contain(each) for each in records):
                 continue
@@ -92,8 +92,8 @@ class Plan:
             for stored in await self._histories.read(deletions):
                 path = stored.record.path
                 if path not in self._names and is_at_or_below(path, self._context.top.path):
-                    paths[path] = stored.record.history
-        return [path for path, history in paths.items() if not await self._was_renamed(history)]
+                    found.add((path, stored.record.history))
+        return [path for path, history in found if not await self._was_renamed(history)]
 
     def _may_contain(self, each: ListedRecord) -> bool:
         """Whether a selected operation may have made or ended a state, or appended to it."""

@@ -21,6 +21,7 @@ from agent_memory import (
     Left,
     Operation,
     OperationDenied,
+    OutcomeUnknownError,
     Undone,
     UndoResult,
     hookimpl,
@@ -396,6 +397,26 @@ def test_a_renamed_directory_is_told(memory: AgentMemory, ann: AgentMemory, bob:
     result = memory.versions.undo(actor="bob")
     names = ("e/f", "d/f") if root.url.startswith("s3:") else ("e", "d")
     assert result == UndoResult((), (Left(names[0], f"renamed from {names[1]!r}; an undo leaves the new name"),))
+
+
+@pytest.mark.parametrize("name", "abcdefgh")  # the order in which files of one name are listed is random
+def test_a_deleted_file_is_restored_if_another_one_of_its_name_was_renamed(
+    memory: AgentMemory, ann: AgentMemory, bob: AgentMemory, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    ann.write(name, "1")
+    bob.delete(name)
+    ann.write(name, "2")
+    with monkeypatch.context() as patched:
+        patched.setattr(type(memory._tree.backend), "delete", _not_made)
+        with pytest.raises(OutcomeUnknownError):
+            bob.delete(name)
+    ann.rename(name, "new")
+    memory.versions.undo(actor="bob")
+    assert files(memory) == {name: "1", "new": "2"}
+
+
+def _not_made(*_: object, **__: object) -> Any:
+    raise OutcomeUnknownError("stopped before the deletion")
 
 
 def test_only_operations_since_a_time_are_taken_back(memory: AgentMemory, bob: AgentMemory) -> None:
