@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
@@ -12,7 +12,7 @@ from agent_memory.backend import Entry
 from agent_memory.backend._deadline import renewed_deadline
 from agent_memory.core import tree_flows
 from agent_memory.core.versions.reader import ListedRecord, RecordListing
-from agent_memory.core.versions.record import OF_DIRECTORIES
+from agent_memory.core.versions.record import OF_DIRECTORIES, Name
 from agent_memory.core.versions.states import CurrentFile
 from agent_memory.core.versions.timeline import Timeline
 from agent_memory.core.versions.undo import ROUNDED_SECONDS, Left, Step
@@ -130,10 +130,14 @@ class Plan:
         self.steps += file.steps
 
     def _left(self, history: str, place: str) -> bool:
-        """Whether a file was renamed from a name, and did not come back: what it had there is its own past."""
-        marks, records = self._listing.marks[history], self._listing.records[history]
-        last = max((*marks, *records), key=lambda each: (each.name.number, each.name.is_mark, each.modified))
-        return last.name.is_mark and last.name.path != place
+        """Whether a file was renamed from a name, and did not come back: what it had there is its own past.
+
+        If it came back by one of several renames of one time, it may be there.
+        """
+        by_order = defaultdict[tuple[object, ...], list[Name]](list)
+        for each in (*self._listing.marks[history], *self._listing.records[history]):
+            by_order[each.name.number, each.name.is_mark, each.modified].append(each.name)
+        return all(name.is_mark and name.path != place for name in by_order[max(by_order)])
 
     async def _leave_renames(self) -> None:
         """Name the selected renames: the files keep their new names."""

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
+
+import pytest
 
 from agent_memory import (
     AgentMemory,
@@ -14,6 +17,8 @@ from agent_memory import (
 )
 from agent_memory.backend import Key
 from agent_memory.core import tree_flows
+from agent_memory.core.versions.find import Histories
+from agent_memory.core.versions.reader import ListedRecord
 from agent_memory.core.versions.record import records_of
 from agent_memory.registry import open_backend
 from agent_memory.runtime.run import step
@@ -61,3 +66,14 @@ def opened_with_small_calls(root: Root, plugins: Sequence[object] = ()) -> Agent
     backend: Any = open_backend(root.url, root.options)
     backend.max_bytes, backend.part_bytes = 6_000_000, 5 << 20
     return AgentMemory.open(backend, versions=ON, plugins=plugins)
+
+
+def list_records_of_one_time(monkeypatch: pytest.MonkeyPatch, *, is_reversed: bool) -> None:
+    """List all records with one time, as a storage of whole seconds may do, in the order of their times or reversed."""
+    names = Histories.names
+
+    async def of_one_time(histories: Histories, history: str = "") -> list[ListedRecord]:
+        listed = sorted(await names(histories, history), key=lambda each: each.modified, reverse=is_reversed)
+        return [ListedRecord(replace(each.entry, modified=1e9), each.name) for each in listed]
+
+    monkeypatch.setattr(Histories, "names", of_one_time)

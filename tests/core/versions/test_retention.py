@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,13 +17,12 @@ from agent_memory import (
 )
 from agent_memory.backend import Key
 from agent_memory.core.versions.archive import Archive
-from agent_memory.core.versions.find import Histories
 from agent_memory.core.versions.origin import Origin
 from agent_memory.core.versions.reader import ListedRecord
 from agent_memory.core.versions.record import LAST_BYTES, Record, records_of
 from agent_memory.core.versions.retention import expired
 from agent_memory.runtime.run import step
-from tests.core.versions.helpers import contents, opened, records
+from tests.core.versions.helpers import contents, list_records_of_one_time, opened, records
 from tests.support.servers import Root
 
 
@@ -104,22 +102,15 @@ def test_a_file_that_left_a_forgotten_directory_keeps_its_history(memory: AgentM
 
 
 @pytest.mark.parametrize("is_reversed", [False, True])
-def test_a_deleted_file_is_forgotten_by_a_name_between_two_renames_within_a_second(
+def test_a_deleted_file_is_forgotten_by_a_name_between_two_renames_of_one_time(
     memory: AgentMemory, monkeypatch: pytest.MonkeyPatch, is_reversed: bool
 ) -> None:
-    """A storage of whole seconds does not tell the order of the renames, and no record has the name between them."""
     memory.write("c/f", "one")
     memory.write("c/f", "two")
     for source, target in (("c", "d"), ("d", "e"), ("e", "g")):
         memory.rename(source, target)
     memory.delete("g/f")
-    names = Histories.names
-
-    async def of_one_second(histories: Histories, history: str = "") -> list[ListedRecord]:
-        listed = sorted(await names(histories, history), key=lambda each: each.modified, reverse=is_reversed)
-        return [ListedRecord(replace(each.entry, modified=1e9), each.name) for each in listed]
-
-    monkeypatch.setattr(Histories, "names", of_one_second)
+    list_records_of_one_time(monkeypatch, is_reversed=is_reversed)
     assert memory.forget("e").versions == 2
     monkeypatch.undo()
     assert memory.versions.list() == ()

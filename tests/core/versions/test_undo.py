@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -28,7 +29,7 @@ from agent_memory import (
 )
 from agent_memory.plugins.audit import AuditPlugin
 from agent_memory.testing.recording import RecordingPlugin
-from tests.core.versions.helpers import ON, contents, digest, opened
+from tests.core.versions.helpers import ON, contents, digest, list_records_of_one_time, opened
 from tests.support.servers import WHOLE_SECONDS, Root
 
 
@@ -417,6 +418,21 @@ def test_a_deleted_file_is_restored_if_another_one_of_its_name_was_renamed(
 
 def _not_made(*_: object, **__: object) -> Any:
     raise OutcomeUnknownError("stopped before the deletion")
+
+
+@pytest.mark.parametrize("is_reversed", [False, True])
+@pytest.mark.parametrize("names", ["aba", "abab", "abac"])
+def test_a_deletion_is_taken_back_after_renames_of_one_time(
+    ann: AgentMemory, bob: AgentMemory, monkeypatch: pytest.MonkeyPatch, names: str, is_reversed: bool
+) -> None:
+    ann.write("a", "1")
+    ann.write("a", "2")
+    for source, target in pairwise(names):
+        ann.rename(source, target)
+    bob.delete(names[-1])
+    list_records_of_one_time(monkeypatch, is_reversed=is_reversed)
+    assert steps(ann.versions.undo(actor="bob")) == [("restore", names[-1])]
+    assert files(ann) == {names[-1]: "2"}
 
 
 def test_only_operations_since_a_time_are_taken_back(memory: AgentMemory, bob: AgentMemory) -> None:
