@@ -54,13 +54,14 @@ COMBINATIONS: list[dict[str, Treatment]] = [
     ),
 ]
 REASONS = {
+    "kept": "cannot be tried in a race",  # because another kind is not kept
     "ignored": "ignores preconditions",
     "never met": "refuses preconditions that hold",
     "unquoted": "refuses preconditions that hold",
     "not taken": "does not take conditional requests",
-    "not raced": "cannot be tried in a race",
     "in two steps": "of a request alone, but not in a race",
     "ignored if missing": "ignores the precondition if the file was deleted",
+    "not shown": "fails for a change that loses a race",
 }
 LARGE = 5 << 20
 
@@ -75,6 +76,14 @@ def name_of(combination: Mapping[str, str]) -> str:
     if combination == CEPH:
         return "ceph"
     return " ".join(f"{kind} {each}" for kind, each in combination.items()) or "kept"
+
+
+def found(combination: Mapping[str, str], kind: str) -> str:
+    """The treatment of a kind that a trial finds, also if the losers of a race are answered by 500."""
+    treatment, swap = combination.get(kind, "kept"), combination.get("swap", "kept")
+    if kind == "delete" and swap.endswith("500 in a race"):  # a deletion is raced with swaps
+        return "not shown" if swap == "500 in a race" else "in two steps"
+    return "kept" if treatment == "500 in a race" else treatment.removesuffix(", 500 in a race")
 
 
 NAMED = {name_of(each): each for each in COMBINATIONS}
@@ -105,9 +114,9 @@ def test_an_operation_works_if_its_precondition_is_kept_and_is_refused_first_if_
 ) -> None:
     proxy.treatments = combination
     url, server = ministack.new_url(), ministack.by(engine)
-    creates = combination.get("create", "kept") == "kept"
-    swaps = combination.get("swap", "kept") in ("kept", "unquoted")
-    deletes = combination.get("delete", "kept") == "kept" and engine == "s3fs" and swaps
+    creates = found(combination, "create") == "kept"
+    swaps = found(combination, "swap") in ("kept", "unquoted")
+    deletes = found(combination, "delete") == "kept" and engine == "s3fs" and swaps
     if combination == {"delete": "unquoted"}:
         deletes = False  # DELETE gets a quoted ETag, as PUT takes it
 
@@ -115,7 +124,7 @@ def test_an_operation_works_if_its_precondition_is_kept_and_is_refused_first_if_
         if kept:
             call()
             return
-        reason = REASONS[combination.get(kind, "not raced")]
+        reason = REASONS[found(combination, kind)]
         if kind == "delete" and engine == "obstore":
             reason = "no conditional delete"
         with pytest.raises(UnsupportedOperationError, match=f"{reason}.*allow_single_writer"):
@@ -158,7 +167,8 @@ def digest(text: str) -> str:
 def test_an_append_to_a_large_file_uses_parts_only_if_upload_preconditions_are_kept(
     ministack: S3Server, proxy: Proxy, combination: dict[str, Treatment]
 ) -> None:
-    in_parts = combination in ({}, {"copy": "in two steps"})  # a completion refuses what was copied too late
+    # a completion refuses what was copied too late
+    in_parts = found(combination, "complete") == "kept" and found(combination, "copy") in ("kept", "in two steps")
     proxy.treatments = combination
     url = ministack.new_url()
     with AgentMemory.open(url, storage_options=ministack.through(proxy)) as memory:
@@ -306,7 +316,11 @@ def test_a_server_that_refuses_valid_preconditions_works_only_for_a_single_write
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("combination", NAMED.values(), ids=NAMED)
+@pytest.mark.parametrize(
+    "combination",
+    [each for each in COMBINATIONS if each != {"create": "500 in a race"}],  # a probe with lost answers shows nothing
+    ids=name_of,
+)
 def test_doctor_reports_the_preconditions_that_the_server_keeps(
     ministack: S3Server, proxy: Proxy, combination: dict[str, Treatment]
 ) -> None:
@@ -316,13 +330,13 @@ def test_doctor_reports_the_preconditions_that_the_server_keeps(
     document = json.loads(result.stdout)
     stated = {each["promise"]: (each["stated"], each["seen"]) for each in document["capabilities"]}
     refused, kept = (False, "refused"), (True, "yes")
-    creates = combination.get("create", "kept") == "kept"
-    swaps = combination.get("swap", "kept") in ("kept", "unquoted")
-    deletes = combination.get("delete", "kept") == "kept" and swaps
+    creates = found(combination, "create") == "kept"
+    swaps = found(combination, "swap") in ("kept", "unquoted")
+    deletes = found(combination, "delete") == "kept" and swaps
     assert stated["atomic_create"] == (kept if creates else refused)
     assert stated["compare_and_swap"] == (kept if swaps else refused)
     assert stated["conditional_delete"] == (kept if deletes else refused)
-    uploads = combination.get("complete", "kept") in ("kept", "unquoted")
+    uploads = found(combination, "complete") in ("kept", "unquoted")
     assert (document["large_files"] is None) == (uploads and creates), document["large_files"]
     assert document["healthy"], document["faults"]
 
