@@ -8,9 +8,7 @@ one, then the marks, and after all of them the file itself.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import groupby
-from operator import attrgetter
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from agent_memory.backend import Backend
@@ -25,7 +23,6 @@ from agent_memory.key import Key, is_at_or_below
 from agent_memory.runtime.run import Run
 
 _MOST_LISTINGS: Final = 10
-_time: Final = attrgetter("modified")
 
 
 class Forgotten(NamedTuple):
@@ -167,41 +164,37 @@ class Forgetting:
                 return stored[0].record.path
         return None
 
-    async def _marked(self, listed: Iterable[ListedRecord]) -> set[str]:
+    async def _marked(self, listed: Sequence[ListedRecord]) -> set[str]:
         """The histories that a mark leads to a path to forget, if no file with another name has them."""
-        listed = list(listed)
         marks = [each for each in listed if each.name.is_mark]
-        renamed: dict[str, set[str]] = defaultdict(set)
+        of_directories = [each for each in marks if each.name.history == OF_DIRECTORIES]
+        of_files = [each for each in marks if each.name.history != OF_DIRECTORIES]
+        names = defaultdict[str, set[str]](set)
         for each in listed:
             if path := self._paths.get(each.name.path):
-                renamed[each.name.history].add(path)
-        led = {each.name.history for each in marks if self._is_meant(each.name.path)} - {OF_DIRECTORIES}
-        of_directories = [each for each in marks if each.name.history == OF_DIRECTORIES]
-        of_directories.sort(key=_time)
-        for _, at_once in groupby(of_directories, _time):
-            read = [mark for each in at_once if (mark := await self._histories.read_mark(each))]
-            while any(self._follow(mark, renamed) for mark in read):
-                pass  # of one time, the storage does not tell which one was first
-            led |= {history for mark in read for history, place in mark.files if self._is_meant(place)}
-        led -= self._meant
-        for each in marks:
-            if each.name.history in led and (mark := await self._histories.read_mark(each)):
-                renamed[each.name.history] |= {mark.source, mark.target}
+                names[each.name.history].add(path)
+        led: set[str] = set()
+        known = -1
+        while known < (known := sum(map(len, names.values()))):  # a name may lead to others by an earlier mark
+            for each in of_directories:
+                if mark := await self._histories.read_mark(each):
+                    self._follow(mark, names)
+                    led |= {history for history, place in mark.files if self._is_meant(place)}
+            led |= {each.name.history for each in of_files if self._is_meant(each.name.path)}
+            for each in of_files:
+                if each.name.history in led and (mark := await self._histories.read_mark(each)):
+                    names[each.name.history] |= {mark.source, mark.target}
         self._histories.require_read(each.key for each in marks)
-        return {history for history in led if not await self._lives_elsewhere(history, renamed[history])}
+        return {history for history in led - self._meant if not await self._lives_elsewhere(history, names[history])}
 
-    def _follow(self, mark: Mark, renamed: Mapping[str, set[str]]) -> bool:
-        """Find the paths of the digests in the mark of a directory, from earlier paths; whether one is new."""
-        is_new = False
+    def _follow(self, mark: Mark, names: defaultdict[str, set[str]]) -> None:
+        """Find the names of the files in the mark of a directory, from their other names."""
         for history, place in mark.files:
-            paths = renamed[history]
-            below = (path[len(mark.source) :] for path in paths if is_at_or_below(path, mark.source))
-            for path in {mark.target + rest for rest in below} - paths:
+            below = (path[len(mark.source) :] for path in names[history] if is_at_or_below(path, mark.source))
+            for path in {mark.target + rest for rest in below} - names[history]:
                 if self._histories.place(path) == place:
                     self._paths[place] = path
-                    paths.add(path)
-                    is_new = True
-        return is_new
+                    names[history].add(path)
 
     async def _lives_elsewhere(self, history: str, paths: Iterable[str]) -> bool:
         for path in paths:

@@ -12,7 +12,7 @@ from agent_memory.backend import Entry
 from agent_memory.backend._deadline import renewed_deadline
 from agent_memory.core import tree_flows
 from agent_memory.core.versions.reader import ListedRecord, RecordListing
-from agent_memory.core.versions.record import OF_DIRECTORIES, Name
+from agent_memory.core.versions.record import OF_DIRECTORIES
 from agent_memory.core.versions.states import CurrentFile
 from agent_memory.core.versions.timeline import Timeline
 from agent_memory.core.versions.undo import ROUNDED_SECONDS, Left, Step
@@ -39,6 +39,8 @@ class Plan:
         self._names: set[str] = set()
         self._current: dict[str, CurrentFile] = {}
         self._listing = RecordListing(())
+        self._moves = defaultdict[str, list[tuple[float, str]]](list)
+        """Of each history, the times of renames of its directories, and the digests of the file's new paths."""
 
     async def make(self) -> Plan:
         """Plan the undo of all files; return this plan.
@@ -48,6 +50,7 @@ class Plan:
         """
         await self._read_current_files()
         self._listing = RecordListing(await self._histories.names())
+        await self._read_moves()
         for path in sorted({*self._current, *await self._deleted_files()}):
             try:
                 with renewed_deadline(self._context.run.now()):
@@ -81,19 +84,24 @@ class Plan:
             found = await context.run.map(read, changed, tree_flows.AT_ONCE)
             self._current = {each.key.path: each for each in found if each}
 
-    async def _deleted_files(self) -> list[str]:
+    async def _read_moves(self) -> None:
+        """Read where renames of directories took the files that have records."""
+        for each in self._listing.marks[OF_DIRECTORIES]:
+            if mark := await self._histories.read_mark(each):
+                for history, place in mark.files:
+                    if history in self._listing.records:
+                        self._moves[history].append((each.modified, place))
+
+    async def _deleted_files(self) -> set[str]:
         """The names of files that selected operations may have deleted, or changed before others deleted them."""
-        found = set[tuple[str, str]]()
+        paths = set[str]()
         for records in self._listing.records.values():
             if not any(self._may_contain(each) for each in records):
                 continue
             last = max(each.name.number for each in records)
             deletions = [each for each in records if each.name.number == last and each.name.kind == "d"]
-            for stored in await self._histories.read(deletions):
-                path = stored.record.path
-                if path not in self._names and is_at_or_below(path, self._context.top.path):
-                    found.add((path, stored.record.history))
-        return [path for path, history in found if not await self._was_renamed(history)]
+            paths |= {stored.record.path for stored in await self._histories.read(deletions)}
+        return {path for path in paths - self._names if is_at_or_below(path, self._context.top.path)}
 
     def _may_contain(self, each: ListedRecord) -> bool:
         """Whether a selected operation may have made or ended a state, or appended to it."""
@@ -107,37 +115,43 @@ class Plan:
             return any(append.by in selection for append in recorded)
         return selection.since is None or each.modified + ROUNDED_SECONDS >= selection.since
 
-    async def _was_renamed(self, history: str) -> bool:
-        """Whether the file exists under another name, because its recorded deletion was not made."""
-        for each in self._listing.marks[history]:
-            if mark := await self._histories.read_mark(each):
-                found = await self._histories.current(self._histories.key(mark.target))
-                if found and found.origin.history == history:
-                    return True
-        return False
-
     async def _plan(self, path: str) -> None:
         current = self._current.get(path)
         own = current.origin.history if current else ""
         place, listing = self._histories.place(path), self._listing
-        earlier = [
-            listing.records[history] for history in listing.files_with(place, own) if not self._left(history, place)
-        ]
+        files = [history for history in listing.files_with(place, own) if not await self._left(history, place)]
+        earlier = [listing.records[history] for history in files]
         timeline = Timeline(self._histories, path, current, listing.records[own], earlier)
         file = FileUndo(self._context, timeline, [*listing.marks[own], *listing.marks[OF_DIRECTORIES]])
         if reason := await file.plan():
             self.left.append(Left(path, reason))
         self.steps += file.steps
 
-    def _left(self, history: str, place: str) -> bool:
-        """Whether a file was renamed from a name, and did not come back: what it had there is its own past.
+    async def _left(self, history: str, place: str) -> bool:
+        """Whether a file was renamed from a name, and did not come back: what it had there is its own past."""
+        if await self._has_new_name(history, place):
+            return True
+        here = max(_order(each) for each in self._listing.records[history] if each.name.path == place)
+        marks = [each for each in self._listing.marks[history] if _order(each) >= here]
+        last = max(map(_order, marks), default=here)
+        if moves := [move for move in self._moves[history] if move[0] > last[1]]:
+            return max(moves)[1] != place
+        ends = [each for each in marks if _order(each) == last]
+        if len(ends) < 2:
+            return any(each.name.path != place for each in ends)
+        read = [mark for each in ends if (mark := await self._histories.read_mark(each))]
+        if names := Counter(mark.target for mark in read) - Counter(mark.source for mark in read):
+            return place not in map(self._histories.place, names)
+        return all(each.name.path != place for each in ends)  # there and back: it may be at each of these names
 
-        If it came back by one of several renames of one time, it may be there.
-        """
-        by_order = defaultdict[tuple[object, ...], list[Name]](list)
-        for each in (*self._listing.marks[history], *self._listing.records[history]):
-            by_order[each.name.number, each.name.is_mark, each.modified].append(each.name)
-        return all(name.is_mark and name.path != place for name in by_order[max(by_order)])
+    async def _has_new_name(self, history: str, place: str) -> bool:
+        """Whether a file has a name that it got by a rename: a recorded deletion at another one was not made."""
+        for each in self._listing.marks[history]:
+            if each.name.path != place and (mark := await self._histories.read_mark(each)):
+                found = await self._histories.current(self._histories.key(mark.target))
+                if found and found.origin.history == history:
+                    return True
+        return False
 
     async def _leave_renames(self) -> None:
         """Name the selected renames: the files keep their new names."""
@@ -172,6 +186,11 @@ class Plan:
             waiting = later
         reasons = {step.undone.path: names.taken(_needed(step)) for step in reversed(waiting)}
         self.left += [Left(path, reason) for path, reason in reasons.items() if reason]
+
+
+def _order(each: ListedRecord) -> tuple[int, float]:
+    """The place of a record or mark among those of its history."""
+    return each.name.number, each.modified
 
 
 def _needed(step: Step) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -114,6 +115,57 @@ def test_a_deleted_file_is_forgotten_by_a_name_between_two_renames_of_one_time(
     assert memory.forget("e").versions == 2
     monkeypatch.undo()
     assert memory.versions.list() == ()
+
+
+@pytest.mark.parametrize("is_reversed", [False, True, None], ids=["of one time", "of one time, reversed", "in order"])
+def test_a_file_that_left_a_forgotten_directory_with_its_directory_keeps_its_history(
+    memory: AgentMemory, monkeypatch: pytest.MonkeyPatch, is_reversed: bool | None
+) -> None:
+    memory.write("c/f", "one")
+    memory.write("c/f", "two")
+    memory.rename("c", "d")
+    memory.write("d/f", "three")
+    memory.rename("d", "e")
+    memory.rename("e", "g")
+    if is_reversed is not None:
+        list_records_of_one_time(monkeypatch, is_reversed=is_reversed)
+    memory.forget("e")
+    monkeypatch.undo()
+    assert contents(memory, "g/f") == ["one", "two", "three"]
+
+
+@pytest.mark.parametrize("is_taken", [False, True])
+def test_a_file_that_left_a_forgotten_name_and_moved_with_its_directory_keeps_its_history(
+    memory: AgentMemory, is_taken: bool
+) -> None:
+    memory.write("a", "one")
+    memory.write("a", "two")
+    for source, target in (("a", "b"), ("b", "d/b"), ("d", "e")):
+        memory.rename(source, target)
+    if is_taken:
+        memory.write("b", "new")
+    assert memory.forget("b").versions == 0
+    assert contents(memory, "e/b") == ["one", "two"]
+
+
+@pytest.mark.parametrize("root", ["local"], indirect=True)
+def test_a_deleted_file_is_forgotten_by_a_damaged_mark_whose_path_another_mark_tells(
+    memory: AgentMemory, root: Root
+) -> None:
+    memory.write("c/f", "one")
+    memory.write("c/f", "two")
+    memory.rename("c", "d")
+    memory.rename("d/f", "kept")
+    memory.write("a", "secret")
+    memory.write("a", "clean")
+    memory.rename("a", "d/f")
+    [mark] = [each for each in Path(root.url).rglob("*-*m[an]") if b'"a"' in each.read_bytes()]
+    memory.rename("d/f", "b")
+    memory.delete("b")
+    mark.write_text("damaged\n")
+    assert memory.forget("d").versions == 2
+    assert contents(memory, "kept") == ["one", "two"]
+    assert memory.versions.list("b") == ()
 
 
 def test_the_operation_of_a_version_stays_right_after_pruning(

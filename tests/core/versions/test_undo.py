@@ -435,6 +435,48 @@ def test_a_deletion_is_taken_back_after_renames_of_one_time(
     assert files(ann) == {names[-1]: "2"}
 
 
+@pytest.mark.parametrize("is_reversed", [False, True, None], ids=["of one time", "of one time, reversed", "in order"])
+@pytest.mark.parametrize("names", ["ac", "abac", "abab"])
+def test_a_new_file_is_deleted_if_a_restored_one_left_its_name(
+    ann: AgentMemory, bob: AgentMemory, monkeypatch: pytest.MonkeyPatch, names: str, is_reversed: bool | None
+) -> None:
+    """What was deleted here, restored and renamed, is not the state before the new file."""
+    ann.write("a", "1")
+    bob.delete("a")
+    ann.versions.restore("a", ann.versions.list("a")[0].id)
+    for source, target in pairwise(names):
+        ann.rename(source, target)
+    bob.write("a", "2")
+    if is_reversed is not None:
+        list_records_of_one_time(monkeypatch, is_reversed=is_reversed)
+    assert steps(ann.versions.undo(actor="bob")) == [("delete", "a")]
+    assert files(ann) == {names[-1]: "1"}
+
+
+@pytest.mark.parametrize("moved", ["d", "d/f"])
+def test_a_new_file_is_deleted_if_a_restored_one_left_its_name_and_was_changed(
+    ann: AgentMemory, bob: AgentMemory, moved: str
+) -> None:
+    ann.write("d/f", "1")
+    bob.delete("d/f")
+    ann.versions.restore("d/f", ann.versions.list("d/f")[0].id)
+    ann.rename(moved, moved.replace("d", "e"))
+    ann.write("e/f", "2")
+    ann.write("e/f", "3")
+    bob.write("d/f", "4")
+    assert steps(ann.versions.undo(actor="bob")) == [("delete", "d/f")]
+    assert files(ann) == {"e/f": "3"}
+
+
+def test_a_deletion_is_taken_back_after_a_rename_of_the_directory(ann: AgentMemory, bob: AgentMemory) -> None:
+    ann.write("a", "1")
+    ann.rename("a", "e/f")
+    ann.rename("e", "d")
+    bob.delete("d/f")
+    assert steps(ann.versions.undo(actor="bob")) == [("restore", "d/f")]
+    assert files(ann) == {"d/f": "1"}
+
+
 def test_only_operations_since_a_time_are_taken_back(memory: AgentMemory, bob: AgentMemory) -> None:
     bob.write("f", "1")
     time.sleep(0.01)
