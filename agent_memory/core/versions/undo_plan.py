@@ -6,13 +6,13 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from agent_memory.backend import Entry
 from agent_memory.backend._deadline import renewed_deadline
 from agent_memory.core import tree_flows
 from agent_memory.core.versions.reader import ListedRecord, RecordListing
-from agent_memory.core.versions.record import OF_DIRECTORIES
+from agent_memory.core.versions.record import OF_DIRECTORIES, Mark
 from agent_memory.core.versions.states import CurrentFile
 from agent_memory.core.versions.timeline import Timeline
 from agent_memory.core.versions.undo import ROUNDED_SECONDS, Left, Step
@@ -21,6 +21,20 @@ from agent_memory.errors import AgentMemoryError, AgentMemoryFileNotFoundError, 
 from agent_memory.key import is_at_or_below
 
 CHANGED_MEANWHILE: Final = "changed during the undo"
+
+
+class _Move(NamedTuple):
+    """A rename of a directory, as it moved one file.
+
+    Attributes:
+        time: the storage's time.
+        mark: its mark, without the files.
+        place: the digest of the file's new path.
+    """
+
+    time: float
+    mark: Mark
+    place: str
 
 
 class Plan:
@@ -39,8 +53,7 @@ class Plan:
         self._names: set[str] = set()
         self._current: dict[str, CurrentFile] = {}
         self._listing = RecordListing(())
-        self._moves = defaultdict[str, list[tuple[float, str]]](list)
-        """Of each history, the times of renames of its directories, and the digests of the file's new paths."""
+        self._moves = defaultdict[str, list[_Move]](list)
 
     async def make(self) -> Plan:
         """Plan the undo of all files; return this plan.
@@ -90,7 +103,7 @@ class Plan:
             if mark := await self._histories.read_mark(each):
                 for history, place in mark.files:
                     if history in self._listing.records:
-                        self._moves[history].append((each.modified, place))
+                        self._moves[history].append(_Move(each.modified, mark._replace(files=()), place))
 
     async def _deleted_files(self) -> set[str]:
         """The names of files that selected operations may have deleted, or changed before others deleted them."""
@@ -98,8 +111,8 @@ class Plan:
         for records in self._listing.records.values():
             if not any(self._may_contain(each) for each in records):
                 continue
-            last = max(each.name.number for each in records)
-            deletions = [each for each in records if each.name.number == last and each.name.kind == "d"]
+            last = {each.name.path: each.name.number for each in sorted(records, key=_order)}
+            deletions = [each for each in records if each.name.number == last[each.name.path] and each.name.kind == "d"]
             paths |= {stored.record.path for stored in await self._histories.read(deletions)}
         return {path for path in paths - self._names if is_at_or_below(path, self._context.top.path)}
 
@@ -119,7 +132,7 @@ class Plan:
         current = self._current.get(path)
         own = current.origin.history if current else ""
         place, listing = self._histories.place(path), self._listing
-        files = [history for history in listing.files_with(place, own) if not await self._left(history, place)]
+        files = [history for history in listing.files_with(place, own) if not await self._left(history, path)]
         earlier = [listing.records[history] for history in files]
         timeline = Timeline(self._histories, path, current, listing.records[own], earlier)
         file = FileUndo(self._context, timeline, [*listing.marks[own], *listing.marks[OF_DIRECTORIES]])
@@ -127,31 +140,30 @@ class Plan:
             self.left.append(Left(path, reason))
         self.steps += file.steps
 
-    async def _left(self, history: str, place: str) -> bool:
-        """Whether a file was renamed from a name, and did not come back: what it had there is its own past."""
-        if await self._has_new_name(history, place):
-            return True
-        here = max(_order(each) for each in self._listing.records[history] if each.name.path == place)
-        marks = [each for each in self._listing.marks[history] if _order(each) >= here]
-        last = max(map(_order, marks), default=here)
-        if moves := [move for move in self._moves[history] if move[0] > last[1]]:
-            return max(moves)[1] != place
-        ends = [each for each in marks if _order(each) == last]
-        if len(ends) < 2:
-            return any(each.name.path != place for each in ends)
-        read = [mark for each in ends if (mark := await self._histories.read_mark(each))]
-        if names := Counter(mark.target for mark in read) - Counter(mark.source for mark in read):
-            return place not in map(self._histories.place, names)
-        return all(each.name.path != place for each in ends)  # there and back: it may be at each of these names
+    async def _left(self, history: str, path: str) -> bool:
+        """Whether a file was renamed from a name, and did not come back: what it had there is its own past.
 
-    async def _has_new_name(self, history: str, place: str) -> bool:
-        """Whether a file has a name that it got by a rename: a recorded deletion at another one was not made."""
+        If renames of one time took it away and back, it may be there.
+        """
+        place = self._histories.place(path)
+        here = max((each for each in self._listing.records[history] if each.name.path == place), key=_order)
+        renames: list[tuple[tuple[int, float], int]] = []
         for each in self._listing.marks[history]:
-            if each.name.path != place and (mark := await self._histories.read_mark(each)):
-                found = await self._histories.current(self._histories.key(mark.target))
-                if found and found.origin.history == history:
-                    return True
-        return False
+            is_of_this = each.name.number > here.name.number or each.name.id == here.name.id
+            if is_of_this and _order(each) >= _order(here) and (mark := await self._histories.read_mark(each)):
+                renames.append((_order(each), self._departures(path, mark, each.name.path)))
+        number, time = max((order for order, departures in renames if departures), default=_order(here))
+        moves = [move for move in self._moves[history] if move.time > time]
+        renames += [((number, move.time), self._departures(path, move.mark, move.place)) for move in moves]
+        last = max((order for order, departures in renames if departures), default=None)
+        return sum(departures for order, departures in renames if order == last) > 0
+
+    def _departures(self, path: str, mark: Mark, place: str) -> int:
+        """1 if a rename to a place took a file away from a path, -1 if it took it there, else 0."""
+        if place == self._histories.place(path):
+            return -1
+        is_below = is_at_or_below(path, mark.source)
+        return int(is_below and place == self._histories.place(mark.target + path[len(mark.source) :]))
 
     async def _leave_renames(self) -> None:
         """Name the selected renames: the files keep their new names."""

@@ -477,6 +477,22 @@ def test_a_deletion_is_taken_back_after_a_rename_of_the_directory(ann: AgentMemo
     assert files(ann) == {"d/f": "1"}
 
 
+@pytest.mark.parametrize("deleted", [["a"], ["b", "a"]])
+def test_deletions_of_a_renamed_file_and_of_what_was_restored_at_its_old_name_are_taken_back(
+    ann: AgentMemory, bob: AgentMemory, deleted: list[str]
+) -> None:
+    ann.write("a", "1")
+    ann.write("a", "2")
+    ann.rename("a", "b")
+    ann.write("b", "3")
+    ann.versions.restore("a", ann.versions.list("a")[-1].id)
+    bob.write("a", "4")
+    for path in deleted:
+        bob.delete(path)
+    assert sorted(steps(ann.versions.undo(actor="bob"))) == [("restore", path) for path in sorted(deleted)]
+    assert files(ann) == {"a": "1", "b": "3"}
+
+
 def test_only_operations_since_a_time_are_taken_back(memory: AgentMemory, bob: AgentMemory) -> None:
     bob.write("f", "1")
     time.sleep(0.01)
