@@ -62,6 +62,7 @@ REASONS = {
     "in two steps": "of a request alone, but not in a race",
     "ignored if missing": "ignores the precondition if the file was deleted",
     "not shown": "fails for a change that loses a race",
+    "in two steps or not shown": "not (shown to hold )?in a race",
 }
 LARGE = 5 << 20
 
@@ -82,7 +83,7 @@ def found(combination: Mapping[str, str], kind: str) -> str:
     """The treatment of a kind that a trial finds, also if the losers of a race are answered by 500."""
     treatment, swap = combination.get(kind, "kept"), combination.get("swap", "kept")
     if kind == "delete" and swap.endswith("500 in a race"):  # a deletion is raced with swaps
-        return "not shown" if swap == "500 in a race" else "in two steps"
+        return "not shown" if swap == "500 in a race" else "in two steps or not shown"
     return "kept" if treatment == "500 in a race" else treatment.removesuffix(", 500 in a race")
 
 
