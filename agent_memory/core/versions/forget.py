@@ -175,7 +175,8 @@ class Forgetting:
                 names[each.name.history].add(path)
         led: set[str] = set()
         known = -1
-        while known < (known := sum(map(len, names.values()))):  # a name may lead to others by an earlier mark
+        while (count := sum(map(len, names.values()))) > known:  # a name may lead to others by an earlier mark
+            known = count
             for each in of_directories:
                 if mark := await self._histories.read_mark(each):
                     self._follow(mark, names)
@@ -190,9 +191,8 @@ class Forgetting:
     def _follow(self, mark: Mark, names: defaultdict[str, set[str]]) -> None:
         """Find the names of the files in the mark of a directory, from their other names."""
         for history, place in mark.files:
-            below = (path[len(mark.source) :] for path in names[history] if is_at_or_below(path, mark.source))
-            for path in {mark.target + rest for rest in below} - names[history]:
-                if self._histories.place(path) == place:
+            for path in {*map(mark.new_path, names[history])} - names[history]:
+                if path is not None and self._histories.place(path) == place:
                     self._paths[place] = path
                     names[history].add(path)
 

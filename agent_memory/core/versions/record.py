@@ -19,7 +19,7 @@ from agent_memory.core.internal_trees import internal_tree
 from agent_memory.core.stored_facts import count, fields_of, hexadecimal, optional, path, text, truth
 from agent_memory.core.versions.origin import HISTORY, ID, MadeBy, Origin, digest_of_text, short
 from agent_memory.errors import ReadError
-from agent_memory.key import Key
+from agent_memory.key import Key, is_at_or_below
 
 DIRECTORY: Final = "versions"
 OF_DIRECTORIES: Final = "0" * 24
@@ -253,6 +253,10 @@ class Mark(NamedTuple):
     target: str
     by: MadeBy
     files: Sequence[tuple[str, str]] = ()
+
+    def new_path(self, path: str) -> str | None:
+        """Return the path that the rename gave to a file; None if it did not move this path."""
+        return self.target + path[len(self.source) :] if is_at_or_below(path, self.source) else None
 
     def to_bytes(self) -> bytes:
         """The stored form: one line of JSON."""

@@ -15,6 +15,7 @@ from agent_memory.backend import Backend, ETag
 from agent_memory.core.versions.find import Histories
 from agent_memory.core.versions.origin import MadeBy
 from agent_memory.core.versions.reader import ListedRecord
+from agent_memory.core.versions.record import Mark
 from agent_memory.core.versions.timeline import Change, FileState, Timeline
 from agent_memory.core.versions.undo import (
     ROUNDED_SECONDS,
@@ -89,17 +90,21 @@ class FileUndo:
     Args:
         context: the facts of the whole undo.
         timeline: the changes of the file.
-        marks: the marks of its renames, and those of directories.
+        marks: the marks of its renames.
+        moved_here: the marks of the renames of directories that gave it this name.
 
     Attributes:
         steps: the steps.
     """
 
-    def __init__(self, context: UndoContext, timeline: Timeline, marks: Sequence[ListedRecord]) -> None:
+    def __init__(
+        self, context: UndoContext, timeline: Timeline, marks: Sequence[ListedRecord], moved_here: Sequence[Mark]
+    ) -> None:
         self.steps: list[Step] = []
         self._context = context
         self._timeline = timeline
         self._marks = marks
+        self._moved_here = moved_here
         self._selection = context.selection
         self._contents: dict[tuple[str, str], bytes | None] = {}
         self._etag: ETag | None = timeline.current.snapshot.etag if timeline.current else None
@@ -233,11 +238,10 @@ class FileUndo:
                 raise LeftError(_BY_ANOTHER_PROGRAM)
 
     async def _refuse_renamed(self) -> None:
-        path, current, histories = self._timeline.path, self._timeline.current, self._context.histories
-        here = current and (current.origin.history, histories.place(path))
-        for each in self._marks:
-            mark = await histories.read_mark(each)
-            if mark and mark.by not in self._selection and (mark.target == path or here in mark.files):
+        read = [await self._context.histories.read_mark(each) for each in self._marks]
+        renamed = [mark for mark in read if mark and mark.target == self._timeline.path]
+        for mark in (*renamed, *self._moved_here):
+            if mark.by not in self._selection:
                 raise LeftError(f"renamed since by {mark.by.actor!r}" if mark.by.actor else "renamed since")
 
     async def _plan_content(self, outcome: _Outcome) -> None:

@@ -98,12 +98,12 @@ class Plan:
             self._current = {each.key.path: each for each in found if each}
 
     async def _read_moves(self) -> None:
-        """Read where renames of directories took the files that have records."""
+        """Read where renames of directories took files."""
         for each in self._listing.marks[OF_DIRECTORIES]:
             if mark := await self._histories.read_mark(each):
+                moved = mark._replace(files=())
                 for history, place in mark.files:
-                    if history in self._listing.records:
-                        self._moves[history].append(_Move(each.modified, mark._replace(files=()), place))
+                    self._moves[history].append(_Move(each.modified, moved, place))
 
     async def _deleted_files(self) -> set[str]:
         """The names of files that selected operations may have deleted, or changed before others deleted them."""
@@ -135,7 +135,8 @@ class Plan:
         files = [history for history in listing.files_with(place, own) if not await self._left(history, path)]
         earlier = [listing.records[history] for history in files]
         timeline = Timeline(self._histories, path, current, listing.records[own], earlier)
-        file = FileUndo(self._context, timeline, [*listing.marks[own], *listing.marks[OF_DIRECTORIES]])
+        moved_here = [move.mark for move in self._moves[own] if move.place == place]
+        file = FileUndo(self._context, timeline, listing.marks[own], moved_here)
         if reason := await file.plan():
             self.left.append(Left(path, reason))
         self.steps += file.steps
@@ -147,23 +148,24 @@ class Plan:
         """
         place = self._histories.place(path)
         here = max((each for each in self._listing.records[history] if each.name.path == place), key=_order)
-        renames: list[tuple[tuple[int, float], int]] = []
+        departures = defaultdict[tuple[int, float], int](int)
         for each in self._listing.marks[history]:
             is_of_this = each.name.number > here.name.number or each.name.id == here.name.id
-            if is_of_this and _order(each) >= _order(here) and (mark := await self._histories.read_mark(each)):
-                renames.append((_order(each), self._departures(path, mark, each.name.path)))
-        number, time = max((order for order, departures in renames if departures), default=_order(here))
-        moves = [move for move in self._moves[history] if move.time > time]
-        renames += [((number, move.time), self._departures(path, move.mark, move.place)) for move in moves]
-        last = max((order for order, departures in renames if departures), default=None)
-        return sum(departures for order, departures in renames if order == last) > 0
+            mark = await self._histories.read_mark(each) if is_of_this and _order(each) >= _order(here) else None
+            if mark and (departed := self._departed(path, mark, each.name.path)):
+                departures[_order(each)] += departed
+        number, time = max(departures, default=_order(here))
+        for move in self._moves[history]:
+            if move.time > time and (departed := self._departed(path, move.mark, move.place)):
+                departures[number, move.time] += departed
+        return bool(departures) and departures[max(departures)] > 0
 
-    def _departures(self, path: str, mark: Mark, place: str) -> int:
+    def _departed(self, path: str, mark: Mark, place: str) -> int:
         """1 if a rename to a place took a file away from a path, -1 if it took it there, else 0."""
         if place == self._histories.place(path):
             return -1
-        is_below = is_at_or_below(path, mark.source)
-        return int(is_below and place == self._histories.place(mark.target + path[len(mark.source) :]))
+        new = mark.new_path(path)
+        return int(new is not None and place == self._histories.place(new))
 
     async def _leave_renames(self) -> None:
         """Name the selected renames: the files keep their new names."""

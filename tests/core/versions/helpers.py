@@ -13,6 +13,7 @@ from agent_memory import (
     AgentMemory,
     FileVersion,
     MadeBy,
+    OutcomeUnknownError,
     VersionLimits,
 )
 from agent_memory.backend import Key
@@ -35,6 +36,15 @@ def contents(memory: AgentMemory, path: str) -> list[str]:
     """The contents of a file's versions, oldest first, with the current one."""
     found = memory.versions.list(path)
     return [memory.read(path) if each.ended_by is None else memory.versions.read(path, each.id) for each in found][::-1]
+
+
+def files(memory: AgentMemory) -> dict[str, str]:
+    """The content of each file."""
+    return {entry.path: memory.read(entry.path) for entry in memory.list()}
+
+
+def refuse_outcome(*_: object, **__: object) -> Any:
+    raise OutcomeUnknownError("stopped")
 
 
 def who(by: MadeBy | None) -> tuple[object, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from random import Random
 
@@ -9,7 +10,7 @@ import pytest
 
 from agent_memory import AgentMemory, AgentMemoryError, FileVersion
 from agent_memory.key import is_at_or_below
-from tests.core.versions.helpers import ON, list_records_of_one_time
+from tests.core.versions.helpers import ON, files, list_records_of_one_time
 from tests.support import sizes
 
 FILES = ("a", "d/f", "e/f")
@@ -24,10 +25,10 @@ def test_an_undo_of_the_last_call_restores_every_file_or_says_what_it_left() -> 
         random = Random(seed)
         with AgentMemory.open("memory://", versions=ON, actor="ann") as memory:
             _change(memory, random, CHANGES, 14)
-            before = _files(memory)
+            before = files(memory)
             _change(memory.acting_as("bob"), random, REWRITES, 5)
             left = {each.path for each in memory.versions.undo(actor="bob").left}
-            after = _files(memory)
+            after = files(memory)
             assert _without(after, left) == _without(before, left), f"seed {seed}"
 
 
@@ -37,14 +38,14 @@ def test_a_forget_erases_all_below_a_path_and_no_state_of_a_file_that_lives_else
         with AgentMemory.open("memory://", versions=ON) as memory, pytest.MonkeyPatch.context() as patched:
             _change(memory, random, [each for each in CHANGES if each != "restore"], 14)  # what is restored is a copy
             path = random.choice((*FILES, *DIRECTORIES))
-            files = {name: text for name, text in _files(memory).items() if not is_at_or_below(name, path)}
-            states = {name: _own(memory.versions.list(name)) for name in files}
+            elsewhere = {name: text for name, text in files(memory).items() if not is_at_or_below(name, path)}
+            states = {name: _own(memory.versions.list(name)) for name in elsewhere}
             if random.random() < 0.5:
                 list_records_of_one_time(patched, is_reversed=random.random() < 0.5)
             with suppress(AgentMemoryError):
                 memory.forget(path)
             patched.undo()
-            assert _files(memory) == files, f"seed {seed}"
+            assert files(memory) == elsewhere, f"seed {seed}"
             assert not [each.path for each in memory.versions.list() if is_at_or_below(each.path, path)], f"seed {seed}"
             for name, own in states.items():
                 if own and not is_at_or_below(own[0].path, path):
@@ -52,7 +53,7 @@ def test_a_forget_erases_all_below_a_path_and_no_state_of_a_file_that_lives_else
                     assert kept <= {each.id for each in memory.versions.list(name)}, f"seed {seed}"
 
 
-def _change(memory: AgentMemory, random: Random, changes: tuple[str, ...] | list[str], most: int) -> None:
+def _change(memory: AgentMemory, random: Random, changes: Sequence[str], most: int) -> None:
     """Make up to so many random changes; those that are impossible are left out."""
     for _ in range(random.randint(2, most)):
         change, path = random.choice(changes), random.choice(FILES)
@@ -69,12 +70,8 @@ def _change(memory: AgentMemory, random: Random, changes: tuple[str, ...] | list
                 memory.versions.restore(path, random.choice(earlier))
 
 
-def _files(memory: AgentMemory) -> dict[str, str]:
-    return {entry.path: memory.read(entry.path) for entry in memory.list()}
-
-
-def _without(files: dict[str, str], left: set[str]) -> dict[str, str]:
-    return {path: text for path, text in files.items() if path not in left}
+def _without(texts: dict[str, str], left: set[str]) -> dict[str, str]:
+    return {path: text for path, text in texts.items() if path not in left}
 
 
 def _own(versions: tuple[FileVersion, ...]) -> list[FileVersion]:

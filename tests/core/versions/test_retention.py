@@ -23,7 +23,7 @@ from agent_memory.core.versions.reader import ListedRecord
 from agent_memory.core.versions.record import LAST_BYTES, Record, records_of
 from agent_memory.core.versions.retention import expired
 from agent_memory.runtime.run import step
-from tests.core.versions.helpers import contents, list_records_of_one_time, opened, records
+from tests.core.versions.helpers import contents, list_records_of_one_time, opened, records, refuse_outcome
 from tests.support.servers import Root
 
 
@@ -184,10 +184,6 @@ def test_the_operation_of_a_version_stays_right_after_pruning(
     ended = memory.versions.list("a")[1].ended_by
     assert ended
     assert ended.operation == "write"
-
-
-def refuse_outcome(*_: object, **__: object) -> Any:
-    raise OutcomeUnknownError("stopped")
 
 
 def test_a_damaged_record_hides_no_other(memory: AgentMemory, root: Root, caplog: pytest.LogCaptureFixture) -> None:

@@ -29,7 +29,7 @@ from agent_memory import (
 )
 from agent_memory.plugins.audit import AuditPlugin
 from agent_memory.testing.recording import RecordingPlugin
-from tests.core.versions.helpers import ON, contents, digest, list_records_of_one_time, opened
+from tests.core.versions.helpers import ON, contents, digest, files, list_records_of_one_time, opened, refuse_outcome
 from tests.support.servers import WHOLE_SECONDS, Root
 
 
@@ -41,10 +41,6 @@ def ann(memory: AgentMemory) -> AgentMemory:
 @pytest.fixture
 def bob(memory: AgentMemory) -> AgentMemory:
     return memory.acting_as("bob", "call-b")
-
-
-def files(memory: AgentMemory) -> dict[str, str]:
-    return {entry.path: memory.read(entry.path) for entry in memory.list()}
 
 
 def steps(result: UndoResult) -> list[tuple[str, str]]:
@@ -408,16 +404,12 @@ def test_a_deleted_file_is_restored_if_another_one_of_its_name_was_renamed(
     bob.delete(name)
     ann.write(name, "2")
     with monkeypatch.context() as patched:
-        patched.setattr(type(memory._tree.backend), "delete", _not_made)
+        patched.setattr(type(memory._tree.backend), "delete", refuse_outcome)
         with pytest.raises(OutcomeUnknownError):
             bob.delete(name)
     ann.rename(name, "new")
     memory.versions.undo(actor="bob")
     assert files(memory) == {name: "1", "new": "2"}
-
-
-def _not_made(*_: object, **__: object) -> Any:
-    raise OutcomeUnknownError("stopped before the deletion")
 
 
 @pytest.mark.parametrize("is_reversed", [False, True])
