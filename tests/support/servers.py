@@ -26,8 +26,6 @@ ATOMIC = ["local", "memory", "ministack", pytest.param("seaweedfs", marks=_LONG)
 """The parameters of the fixture ``root`` for races: all backends, and only S3 servers that are atomic."""
 ROOTS = [*ATOMIC, pytest.param("moto", marks=_LONG)]
 """All backends, with one S3 server. The contract covers the differences between servers, and runs on each server."""
-WHOLE_SECONDS = ("moto", "seaweedfs")
-"""Of these, those whose times are whole seconds: no order is known of files of one name that ended within one."""
 
 by_both_engines = pytest.mark.parametrize("engine", ["s3fs", "obstore"])
 by_s3fs_or_both = pytest.mark.parametrize("engine", ["s3fs", pytest.param("obstore", marks=_LONG)])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import re
-import time
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote
@@ -17,7 +16,7 @@ from agent_memory.core.versions.states import FileVersion
 from agent_memory.plugins.audit import AuditPlugin
 from agent_memory.registry import open_backend
 from agent_memory.web import _finding
-from tests.support.servers import WHOLE_SECONDS, Root
+from tests.support.servers import Root
 from tests.support.web_pages import InProcess
 from tests.web.test_reading import HOSTILE, require_harmless
 from tests.web.test_versions_pages import shown
@@ -111,13 +110,11 @@ def test_a_change_of_another_program_is_ascribed_to_nobody(
 
 
 def test_a_second_life_and_a_restore_are_ascribed_to_those_who_made_them(
-    service: AgentMemoryService, browse: Browse, request: pytest.FixtureRequest
+    service: AgentMemoryService, browse: Browse
 ) -> None:
     memory = service.agent("ann")
     memory.acting_as("ann").write("a.md", "secret")
     memory.acting_as("cleaner").delete("a.md")
-    if request.node.callspec.params["root"] in WHOLE_SECONDS:
-        time.sleep(1.1)
     memory.acting_as("bob").write("a.md", "a new secret")
     memory.acting_as("cleaner").delete("a.md")
     memory.acting_as("pat").versions.restore("a.md", memory.versions.list("a.md")[0])

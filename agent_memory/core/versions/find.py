@@ -79,7 +79,7 @@ class Histories(RecordReader):
     async def _of_earlier_files(self, key: Key, without: str, wanted: int | None) -> list[StoredRecord]:
         listing = RecordListing(await self.names())
         records: list[StoredRecord] = []
-        for history in listing.files_with(self.place(key.path), without):
+        for history in await self.files_with(listing, self.place(key.path), without):
             if wanted is None or len(records) < wanted:
                 rest = None if wanted is None else wanted - len(records)
                 records += await self._of_history(listing.records[history], key, None, rest)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from typing import NamedTuple, cast
@@ -47,25 +47,26 @@ class RecordListing:
     Attributes:
         records: the records of each history.
         marks: the marks of each history.
+        last: for the digest of each name, the last record of each history that has one under this name.
     """
 
     def __init__(self, listed: Iterable[ListedRecord]) -> None:
         self.records = defaultdict[str, list[ListedRecord]](list)
         self.marks = defaultdict[str, list[ListedRecord]](list)
-        self._ended = defaultdict[str, dict[str, float]](dict)
+        self.last = defaultdict[str, dict[str, ListedRecord]](dict)
         for each in listed:
             name = each.name
             if name.is_mark:
                 self.marks[name.history].append(each)
             else:
                 self.records[name.history].append(each)
-                last = self._ended[name.path]
-                last[name.history] = max(each.modified, last.get(name.history, each.modified))
+                last = self.last[name.path]
+                last[name.history] = max(each, last.get(name.history, each), key=lambda e: (e.modified, e.name.number))
 
-    def files_with(self, place: str, without: str) -> list[str]:
-        """The histories with a record under a name, but for one history; the file that ended last comes first."""
-        ended = self._ended.get(place, {})
-        return sorted(ended.keys() - {without}, key=lambda history: (ended[history], history), reverse=True)
+
+def order(each: ListedRecord) -> tuple[int, float]:
+    """The place of a record or mark among those of its history."""
+    return each.name.number, each.modified
 
 
 class RecordReader:
@@ -99,6 +100,18 @@ class RecordReader:
         listing = await tree_flows.list_all(self._store, self._run, top.join_prefix(history) if history else top)
         parsed = ((entry, Name.parse(entry.key)) for entry in listing.entries)
         return [ListedRecord(entry, name) for entry, name in parsed if name]
+
+    async def files_with(self, listing: RecordListing, place: str, without: str) -> list[str]:
+        """The histories with a record under a name, but for one history; the file that ended last comes first.
+
+        Of files that ended in one second of the storage, the times in their records tell which one ended last.
+        """
+        last = [each for history, each in listing.last[place].items() if history != without]
+        alike = Counter(each.modified for each in last)
+        read = await self.read(each for each in last if alike[each.modified] > 1)
+        times = {each.name.history: each.record.ended_by.time for each in read}
+        last.sort(key=lambda each: (each.modified, times.get(each.name.history, 0.0), each.name.history), reverse=True)
+        return [each.name.history for each in last]
 
     async def erase_unlisted(self, is_meant: Callable[[Name], bool]) -> int:
         """Erase what the storage keeps of deleted records, and of those whose writing did not end.

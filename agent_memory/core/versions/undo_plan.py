@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from agent_memory.backend import Entry
 from agent_memory.backend._deadline import renewed_deadline
 from agent_memory.core import tree_flows
-from agent_memory.core.versions.reader import ListedRecord, RecordListing
+from agent_memory.core.versions.reader import ListedRecord, RecordListing, order
 from agent_memory.core.versions.record import OF_DIRECTORIES, Mark
 from agent_memory.core.versions.states import CurrentFile
 from agent_memory.core.versions.timeline import Timeline
@@ -111,7 +111,7 @@ class Plan:
         for records in self._listing.records.values():
             if not any(self._may_contain(each) for each in records):
                 continue
-            last = {each.name.path: each.name.number for each in sorted(records, key=_order)}
+            last = {each.name.path: each.name.number for each in sorted(records, key=order)}
             deletions = [each for each in records if each.name.number == last[each.name.path] and each.name.kind == "d"]
             paths |= {stored.record.path for stored in await self._histories.read(deletions)}
         return {path for path in paths - self._names if is_at_or_below(path, self._context.top.path)}
@@ -132,8 +132,8 @@ class Plan:
         current = self._current.get(path)
         own = current.origin.history if current else ""
         place, listing = self._histories.place(path), self._listing
-        files = [history for history in listing.files_with(place, own) if not await self._left(history, path)]
-        earlier = [listing.records[history] for history in files]
+        found = await self._histories.files_with(listing, place, own)
+        earlier = [listing.records[history] for history in found if not await self._left(history, path)]
         timeline = Timeline(self._histories, path, current, listing.records[own], earlier)
         moved_here = [move.mark for move in self._moves[own] if move.place == place]
         file = FileUndo(self._context, timeline, listing.marks[own], moved_here)
@@ -144,21 +144,24 @@ class Plan:
     async def _left(self, history: str, path: str) -> bool:
         """Whether a file was renamed from a name, and did not come back: what it had there is its own past.
 
-        If renames of one time took it away and back, it may be there.
+        Renames of one time may have any order. As many from the name as to it leave the file where it was before them.
         """
         place = self._histories.place(path)
-        here = max((each for each in self._listing.records[history] if each.name.path == place), key=_order)
+        here = max((each for each in self._listing.records[history] if each.name.path == place), key=order)
         departures = defaultdict[tuple[int, float], int](int)
         for each in self._listing.marks[history]:
             is_of_this = each.name.number > here.name.number or each.name.id == here.name.id
-            mark = await self._histories.read_mark(each) if is_of_this and _order(each) >= _order(here) else None
+            mark = await self._histories.read_mark(each) if is_of_this and order(each) >= order(here) else None
             if mark and (departed := self._departed(path, mark, each.name.path)):
-                departures[_order(each)] += departed
-        number, time = max(departures, default=_order(here))
+                departures[order(each)] += departed
+        number, time = max(departures, default=order(here))
         for move in self._moves[history]:
             if move.time > time and (departed := self._departed(path, move.mark, move.place)):
                 departures[number, move.time] += departed
-        return bool(departures) and departures[max(departures)] > 0
+        has_left = False
+        for _, change in sorted(departures.items()):
+            has_left = has_left + change > 0
+        return has_left
 
     def _departed(self, path: str, mark: Mark, place: str) -> int:
         """1 if a rename to a place took a file away from a path, -1 if it took it there, else 0."""
@@ -200,11 +203,6 @@ class Plan:
             waiting = later
         reasons = {step.undone.path: names.taken(_needed(step)) for step in reversed(waiting)}
         self.left += [Left(path, reason) for path, reason in reasons.items() if reason]
-
-
-def _order(each: ListedRecord) -> tuple[int, float]:
-    """The place of a record or mark among those of its history."""
-    return each.name.number, each.modified
 
 
 def _needed(step: Step) -> str | None:

@@ -21,6 +21,7 @@ from agent_memory.core import tree_flows
 from agent_memory.core.versions.find import Histories
 from agent_memory.core.versions.reader import ListedRecord
 from agent_memory.core.versions.record import records_of
+from agent_memory.object_store.conditional_write import Write
 from agent_memory.registry import open_backend
 from agent_memory.runtime.run import step
 from tests.support.servers import Root
@@ -78,12 +79,27 @@ def opened_with_small_calls(root: Root, plugins: Sequence[object] = ()) -> Agent
     return AgentMemory.open(backend, versions=ON, plugins=plugins)
 
 
-def list_records_of_one_time(monkeypatch: pytest.MonkeyPatch, *, is_reversed: bool) -> None:
-    """List all records with one time, as a storage of whole seconds may do, in the order of their times or reversed."""
+def list_with_few_times(monkeypatch: pytest.MonkeyPatch, cuts: Sequence[int] = (), *, is_reversed: bool) -> None:
+    """List records as a storage of whole seconds may do.
+
+    In the order of their true times, those between two cuts have one time. They are listed in this order or reversed.
+    The times that records tell are true.
+    """
     names = Histories.names
 
-    async def of_one_time(histories: Histories, history: str = "") -> list[ListedRecord]:
-        listed = sorted(await names(histories, history), key=lambda each: each.modified, reverse=is_reversed)
-        return [ListedRecord(replace(each.entry, modified=1e9), each.name) for each in listed]
+    async def listed(histories: Histories, history: str = "") -> list[ListedRecord]:
+        keys = [each.key for each in sorted(await names(histories), key=lambda each: each.modified)]
+        times = {key: 1e9 + sum(cut <= index for cut in cuts) for index, key in enumerate(keys)}
+        found = [
+            ListedRecord(replace(each.entry, modified=times[each.key]), each.name)
+            for each in await names(histories, history)
+        ]
+        return sorted(found, key=lambda each: keys.index(each.key), reverse=is_reversed)
 
-    monkeypatch.setattr(Histories, "names", of_one_time)
+    monkeypatch.setattr(Histories, "names", listed)
+    monkeypatch.setattr("agent_memory.core.versions.reader._time", lambda _, claimed: claimed)
+
+
+def settle_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a file get the content that it had before, as on S3 after the five minutes in which a request may be late."""
+    monkeypatch.setattr(Write, "avoided", lambda *_: {})

@@ -10,7 +10,7 @@ import pytest
 
 from agent_memory import AgentMemory, AgentMemoryError, FileVersion
 from agent_memory.key import is_at_or_below
-from tests.core.versions.helpers import ON, files, list_records_of_one_time
+from tests.core.versions.helpers import ON, files, list_with_few_times
 from tests.support import sizes
 
 FILES = ("a", "d/f", "e/f")
@@ -23,10 +23,14 @@ SEEDS = range(6000 if sizes.is_long else 300)
 def test_an_undo_of_the_last_call_restores_every_file_or_says_what_it_left() -> None:
     for seed in SEEDS:
         random = Random(seed)
-        with AgentMemory.open("memory://", versions=ON, actor="ann") as memory:
-            _change(memory, random, CHANGES, 14)
+        with AgentMemory.open("memory://", versions=ON, actor="ann") as memory, pytest.MonkeyPatch.context() as patched:
+            has_few_times = random.random() < 0.5  # as on S3, which renames a directory file by file
+            changes = [each for each in CHANGES if each != "rename a directory"] if has_few_times else CHANGES
+            _change(memory, random, changes, 14)
             before = files(memory)
             _change(memory.acting_as("bob"), random, REWRITES, 5)
+            if has_few_times:
+                _list_with_few_times(patched, random)
             left = {each.path for each in memory.versions.undo(actor="bob").left}
             after = files(memory)
             assert _without(after, left) == _without(before, left), f"seed {seed}"
@@ -41,7 +45,7 @@ def test_a_forget_erases_all_below_a_path_and_no_state_of_a_file_that_lives_else
             elsewhere = {name: text for name, text in files(memory).items() if not is_at_or_below(name, path)}
             states = {name: _own(memory.versions.list(name)) for name in elsewhere}
             if random.random() < 0.5:
-                list_records_of_one_time(patched, is_reversed=random.random() < 0.5)
+                _list_with_few_times(patched, random)
             with suppress(AgentMemoryError):
                 memory.forget(path)
             patched.undo()
@@ -68,6 +72,11 @@ def _change(memory: AgentMemory, random: Random, changes: Sequence[str], most: i
                 memory.rename(*random.sample(DIRECTORIES, 2))
             elif earlier := [each for each in memory.versions.list(path) if each.ended_by]:
                 memory.versions.restore(path, random.choice(earlier))
+
+
+def _list_with_few_times(patched: pytest.MonkeyPatch, random: Random) -> None:
+    cuts = random.sample(range(1, 20), random.randint(0, 4))
+    list_with_few_times(patched, cuts, is_reversed=random.random() < 0.5)
 
 
 def _without(texts: dict[str, str], left: set[str]) -> dict[str, str]:

@@ -23,7 +23,7 @@ from agent_memory.core.versions.reader import ListedRecord
 from agent_memory.core.versions.record import LAST_BYTES, Record, records_of
 from agent_memory.core.versions.retention import expired
 from agent_memory.runtime.run import step
-from tests.core.versions.helpers import contents, list_records_of_one_time, opened, records, refuse_outcome
+from tests.core.versions.helpers import contents, list_with_few_times, opened, records, refuse_outcome
 from tests.support.servers import Root
 
 
@@ -111,7 +111,7 @@ def test_a_deleted_file_is_forgotten_by_a_name_between_two_renames_of_one_time(
     for source, target in (("c", "d"), ("d", "e"), ("e", "g")):
         memory.rename(source, target)
     memory.delete("g/f")
-    list_records_of_one_time(monkeypatch, is_reversed=is_reversed)
+    list_with_few_times(monkeypatch, is_reversed=is_reversed)
     assert memory.forget("e").versions == 2
     monkeypatch.undo()
     assert memory.versions.list() == ()
@@ -128,7 +128,7 @@ def test_a_file_that_left_a_forgotten_directory_with_its_directory_keeps_its_his
     memory.rename("d", "e")
     memory.rename("e", "g")
     if is_reversed is not None:
-        list_records_of_one_time(monkeypatch, is_reversed=is_reversed)
+        list_with_few_times(monkeypatch, is_reversed=is_reversed)
     memory.forget("e")
     monkeypatch.undo()
     assert contents(memory, "g/f") == ["one", "two", "three"]

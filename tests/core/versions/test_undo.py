@@ -29,8 +29,17 @@ from agent_memory import (
 )
 from agent_memory.plugins.audit import AuditPlugin
 from agent_memory.testing.recording import RecordingPlugin
-from tests.core.versions.helpers import ON, contents, digest, files, list_records_of_one_time, opened, refuse_outcome
-from tests.support.servers import WHOLE_SECONDS, Root
+from tests.core.versions.helpers import (
+    ON,
+    contents,
+    digest,
+    files,
+    list_with_few_times,
+    opened,
+    refuse_outcome,
+    settle_requests,
+)
+from tests.support.servers import Root
 
 
 @pytest.fixture
@@ -412,17 +421,33 @@ def test_a_deleted_file_is_restored_if_another_one_of_its_name_was_renamed(
     assert files(memory) == {name: "1", "new": "2"}
 
 
+@pytest.mark.parametrize("path", "abcd")  # the histories of its files are random
+def test_the_last_of_three_files_that_were_deleted_in_one_second_is_restored(
+    ann: AgentMemory, bob: AgentMemory, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    for text in ("1", "2"):
+        ann.write(path, text)
+        ann.delete(path)
+    ann.write(path, "3")
+    bob.delete(path)
+    list_with_few_times(monkeypatch, is_reversed=False)
+    assert [ann.versions.read(path, each.id) for each in ann.versions.list(path)] == ["3", "2", "1"]
+    assert steps(ann.versions.undo(actor="bob")) == [("restore", path)]
+    assert files(ann) == {path: "3"}
+
+
 @pytest.mark.parametrize("is_reversed", [False, True])
 @pytest.mark.parametrize("names", ["aba", "abab", "abac"])
 def test_a_deletion_is_taken_back_after_renames_of_one_time(
     ann: AgentMemory, bob: AgentMemory, monkeypatch: pytest.MonkeyPatch, names: str, is_reversed: bool
 ) -> None:
+    settle_requests(monkeypatch)
     ann.write("a", "1")
     ann.write("a", "2")
     for source, target in pairwise(names):
         ann.rename(source, target)
     bob.delete(names[-1])
-    list_records_of_one_time(monkeypatch, is_reversed=is_reversed)
+    list_with_few_times(monkeypatch, is_reversed=is_reversed)
     assert steps(ann.versions.undo(actor="bob")) == [("restore", names[-1])]
     assert files(ann) == {names[-1]: "2"}
 
@@ -433,6 +458,7 @@ def test_a_new_file_is_deleted_if_a_restored_one_left_its_name(
     ann: AgentMemory, bob: AgentMemory, monkeypatch: pytest.MonkeyPatch, names: str, is_reversed: bool | None
 ) -> None:
     """What was deleted here, restored and renamed, is not the state before the new file."""
+    settle_requests(monkeypatch)
     ann.write("a", "1")
     bob.delete("a")
     ann.versions.restore("a", ann.versions.list("a")[0].id)
@@ -440,9 +466,26 @@ def test_a_new_file_is_deleted_if_a_restored_one_left_its_name(
         ann.rename(source, target)
     bob.write("a", "2")
     if is_reversed is not None:
-        list_records_of_one_time(monkeypatch, is_reversed=is_reversed)
+        list_with_few_times(monkeypatch, is_reversed=is_reversed)
     assert steps(ann.versions.undo(actor="bob")) == [("delete", "a")]
     assert files(ann) == {names[-1]: "1"}
+
+
+@pytest.mark.parametrize("is_reversed", [False, True])
+@pytest.mark.parametrize("cut", range(1, 5))
+def test_a_new_file_is_deleted_if_a_restored_one_left_its_name_by_renames_of_two_times(
+    ann: AgentMemory, bob: AgentMemory, monkeypatch: pytest.MonkeyPatch, cut: int, is_reversed: bool
+) -> None:
+    settle_requests(monkeypatch)
+    ann.write("a", "1")
+    bob.delete("a")
+    ann.versions.restore("a", ann.versions.list("a")[0].id)
+    for source, target in pairwise("abac"):
+        ann.rename(source, target)
+    bob.write("a", "2")
+    list_with_few_times(monkeypatch, [cut], is_reversed=is_reversed)
+    assert steps(ann.versions.undo(actor="bob")) == [("delete", "a")]
+    assert files(ann) == {"c": "1"}
 
 
 @pytest.mark.parametrize("moved", ["d", "d/f"])
@@ -753,12 +796,11 @@ ACTORS = ("ann", "bob", "carl")
 
 
 def test_undo_of_one_of_three_actors_agrees_with_a_model(
-    audited: Audited, request: pytest.FixtureRequest, pytestconfig: pytest.Config
+    audited: Audited, monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.Config
 ) -> None:
     """Each file is changed by random operations; the model undoes by its own record of all states."""
+    settle_requests(monkeypatch)
     memory, audit, log = audited
-    whole_seconds = request.node.callspec.params["root"] in WHOLE_SECONDS
-    deleted = set[str]()
     seed = random.randrange(1 << 30)
     chosen = random.Random(seed)
     model = Model()
@@ -769,8 +811,6 @@ def test_undo_of_one_of_three_actors_agrees_with_a_model(
         actor, path = chosen.choice(ACTORS), chosen.choice("abcdefgh") + str(number // 40)
         text = f"{number} {actor}\n" if chosen.random() < 0.8 else "same\n"
         view = memory.acting_as(actor)
-        if whole_seconds and path in deleted:
-            continue
         match chosen.randrange(5):
             case 0 | 1:
                 view.write(path, text)
@@ -782,7 +822,6 @@ def test_undo_of_one_of_three_actors_agrees_with_a_model(
                 with suppress(AgentMemoryError):
                     view.delete(path)
                     model.replace(path, actor, None)
-                    deleted.add(path)
     audit.flush()
     expected, left = model.undone("bob")
     result = memory.versions.undo(actor="bob", audit=log)
