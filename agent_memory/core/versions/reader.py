@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter, defaultdict
+import math
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from typing import NamedTuple, cast
@@ -47,7 +48,7 @@ class RecordListing:
     Attributes:
         records: the records of each history.
         marks: the marks of each history.
-        last: for the digest of each name, the last record of each history that has one under this name.
+        last: for the digest of each name, the last record of each history under it; a tombstone only if all are.
     """
 
     def __init__(self, listed: Iterable[ListedRecord]) -> None:
@@ -61,7 +62,12 @@ class RecordListing:
             else:
                 self.records[name.history].append(each)
                 last = self.last[name.path]
-                last[name.history] = max(each, last.get(name.history, each), key=lambda e: (e.modified, e.name.number))
+                last[name.history] = max(each, last.get(name.history, each), key=end)
+
+
+def end(each: ListedRecord) -> tuple[bool, float, int]:
+    """The place of the end of a state among those of all files; the time of a tombstone is that of its redaction."""
+    return each.name.kind != "t", each.modified, each.name.number
 
 
 def order(each: ListedRecord) -> tuple[int, float]:
@@ -104,14 +110,13 @@ class RecordReader:
     async def files_with(self, listing: RecordListing, place: str, without: str) -> list[str]:
         """The histories with a record under a name, but for one history; the file that ended last comes first.
 
-        Of files that ended in one second of the storage, the times in their records tell which one ended last.
+        Where the storage's times do not tell it, because they are equal or those of redactions, the records do.
         """
         last = [each for history, each in listing.last[place].items() if history != without]
-        alike = Counter(each.modified for each in last)
-        read = await self.read(each for each in last if alike[each.modified] > 1)
-        times = {each.name.history: each.record.ended_by.time for each in read}
-        last.sort(key=lambda each: (each.modified, times.get(each.name.history, 0.0), each.name.history), reverse=True)
-        return [each.name.history for each in last]
+        times = {each.name.history: each.modified for each in last}
+        if len(set(times.values())) < len(times) or any(each.name.kind == "t" for each in last):
+            times |= {each.name.history: each.record.ended_by.time for each in await self.read(last)}
+        return sorted(times, key=lambda history: (times[history], history), reverse=True)
 
     async def erase_unlisted(self, is_meant: Callable[[Name], bool]) -> int:
         """Erase what the storage keeps of deleted records, and of those whose writing did not end.
@@ -249,4 +254,4 @@ def _time(listed: ListedRecord, claimed: float) -> float:
     """The storage's time; where that has whole seconds, the caller's clock tells the place within the second."""
     if not listed.modified.is_integer():
         return listed.modified
-    return min(max(claimed, listed.modified), listed.modified + 1)
+    return min(max(claimed, listed.modified), math.nextafter(listed.modified + 1, 0))

@@ -11,7 +11,7 @@ from agent_memory.backend import Backend
 from agent_memory.core import tree_flows
 from agent_memory.core.internal_trees import Sweep
 from agent_memory.core.versions.find import Histories
-from agent_memory.core.versions.reader import ListedRecord
+from agent_memory.core.versions.reader import ListedRecord, end, order
 from agent_memory.core.versions.record import OF_DIRECTORIES
 from agent_memory.core.versions.settings import VersionLimits
 from agent_memory.key import Key
@@ -65,14 +65,12 @@ def _is_young(listed: ListedRecord, now: float) -> bool:
 
 
 def _newest_first(records: Iterable[ListedRecord]) -> list[ListedRecord]:
-    """The records under one name: the file that ended last first, each by its numbers."""
+    """The records under one name: the file that ended last first, each by its numbers; files of tombstones last."""
     files: dict[str, list[ListedRecord]] = defaultdict(list)
     for each in records:
         files[each.name.history].append(each)
-    by_time = sorted(files.values(), key=lambda those: max(each.modified for each in those), reverse=True)
-    return [
-        each for those in by_time for each in sorted(those, key=lambda e: (e.name.number, e.modified), reverse=True)
-    ]
+    by_time = sorted(files.values(), key=lambda those: max(map(end, those)), reverse=True)
+    return [each for those in by_time for each in sorted(those, key=order, reverse=True)]
 
 
 async def prune(store: Backend, run: Run, histories: Histories, limits: VersionLimits, now: float) -> int:

@@ -112,8 +112,8 @@ class Plan:
             if not any(self._may_contain(each) for each in records):
                 continue
             last = {each.name.path: each.name.number for each in sorted(records, key=order)}
-            deletions = [each for each in records if each.name.number == last[each.name.path] and each.name.kind == "d"]
-            paths |= {stored.record.path for stored in await self._histories.read(deletions)}
+            ends = [each for each in records if each.name.number == last[each.name.path] and each.name.kind != "r"]
+            paths |= {each.record.path for each in await self._histories.read(ends) if each.record.next is None}
         return {path for path in paths - self._names if is_at_or_below(path, self._context.top.path)}
 
     def _may_contain(self, each: ListedRecord) -> bool:
@@ -135,8 +135,8 @@ class Plan:
         found = await self._histories.files_with(listing, place, own)
         earlier = [listing.records[history] for history in found if not await self._left(history, path)]
         timeline = Timeline(self._histories, path, current, listing.records[own], earlier)
-        moved_here = [move.mark for move in self._moves[own] if move.place == place]
-        file = FileUndo(self._context, timeline, listing.marks[own], moved_here)
+        moved = [move.mark for move in self._moves[own] if move.place == place]
+        file = FileUndo(self._context, timeline, listing.marks[own], moved)
         if reason := await file.plan():
             self.left.append(Left(path, reason))
         self.steps += file.steps

@@ -238,6 +238,22 @@ def test_the_limits_keep_the_newest_and_the_young(ages: list[float], limits: dic
     assert not set(gone) - set(entries)
 
 
+def test_the_redaction_of_an_earlier_file_takes_no_room_from_a_later_one(
+    memory: AgentMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory.write("a", "secret")
+    memory.delete("a")
+    memory.write("a", "1")
+    memory.write("a", "2")
+    memory.delete("a")
+    memory.versions.redact("a", memory.versions.list("a")[-1].id, reason="a secret")
+    memory.versions.set_limits(VersionLimits(keep=2))
+    now = time.time
+    monkeypatch.setattr("agent_memory.core.operation.time.time", lambda: now() + 4000)
+    assert memory.versions.prune() == 1
+    assert contents(memory, "a") == ["1", "2"]
+
+
 def test_the_mark_of_a_renamed_directory_stays_while_a_version_is_older(
     memory: AgentMemory, root: Root, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -36,6 +36,7 @@ from tests.core.versions.helpers import (
     files,
     list_with_few_times,
     opened,
+    operations,
     refuse_outcome,
     settle_requests,
 )
@@ -929,6 +930,29 @@ def test_no_undo_goes_past_a_redacted_state_that_others_appended_to(
     memory.versions.redact("f", memory.versions.list("f")[1].id, reason="a secret")
     assert memory.versions.undo(actor="ann") == UndoResult((), (Left("f", "the version before was redacted"),))
     assert memory.read("f") == "removed\nof bob\n"
+
+
+def test_a_redaction_does_not_change_the_order_of_two_deleted_files(ann: AgentMemory, bob: AgentMemory) -> None:
+    ann.write("f", "secret")
+    ann.delete("f")
+    ann.write("f", "2")
+    bob.delete("f")
+    ann.versions.redact("f", ann.versions.list("f")[1].id, reason="a secret")
+    assert operations(ann.versions.list("f")) == [("write", "delete")] * 2
+    assert [each.reason for each in ann.versions.list("f")] == [None, "a secret"]
+    assert steps(ann.versions.undo(actor="bob")) == [("restore", "f")]
+    assert files(ann) == {"f": "2"}
+
+
+def test_an_undo_names_a_deleted_file_whose_text_was_redacted(ann: AgentMemory, bob: AgentMemory) -> None:
+    ann.write("f", "secret")
+    ann.write("g", "secret")
+    bob.delete("f")
+    bob.write("g", "removed")
+    for path in ("f", "g"):
+        ann.versions.redact(path, ann.versions.list(path)[-1].id, reason="a secret")
+    left = [Left(path, "the version before was redacted") for path in ("f", "g")]
+    assert ann.versions.undo(actor="bob") == UndoResult((), tuple(left))
 
 
 def test_the_restoration_of_a_deleted_file_is_taken_back_by_its_deletion(
