@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from typing import NamedTuple, cast
@@ -62,15 +62,15 @@ class RecordListing:
             else:
                 self.records[name.history].append(each)
                 last = self.last[name.path]
-                last[name.history] = max(each, last.get(name.history, each), key=end)
+                last[name.history] = max(each, last.get(name.history, each), key=end_order)
 
 
-def end(each: ListedRecord) -> tuple[bool, float, int]:
+def end_order(each: ListedRecord) -> tuple[bool, float, int]:
     """The place of the end of a state among those of all files; the time of a tombstone is that of its redaction."""
     return each.name.kind != "t", each.modified, each.name.number
 
 
-def order(each: ListedRecord) -> tuple[int, float]:
+def history_order(each: ListedRecord) -> tuple[int, float]:
     """The place of a record or mark among those of its history."""
     return each.name.number, each.modified
 
@@ -110,13 +110,16 @@ class RecordReader:
     async def files_with(self, listing: RecordListing, place: str, without: str) -> list[str]:
         """The histories with a record under a name, but for one history; the file that ended last comes first.
 
-        Where the storage's times do not tell it, because they are equal or those of redactions, the records do.
+        Of files that ended at one time of the storage, the writers' clocks tell the order. Those records are read, and
+        all if a file has only tombstones: their time in the storage is that of the redaction.
         """
         last = [each for history, each in listing.last[place].items() if history != without]
-        times = {each.name.history: each.modified for each in last}
-        if len(set(times.values())) < len(times) or any(each.name.kind == "t" for each in last):
-            times |= {each.name.history: each.record.ended_by.time for each in await self.read(last)}
-        return sorted(times, key=lambda history: (times[history], history), reverse=True)
+        ends = {each.name.history: (each.modified, 0.0) for each in last}
+        alike, is_redacted = Counter(each.modified for each in last), any(each.name.kind == "t" for each in last)
+        for each in await self.read(each for each in last if is_redacted or alike[each.modified] > 1):
+            time, is_whole = each.record.ended_by.time, ends[each.name.history][0].is_integer()
+            ends[each.name.history] = math.floor(time) if is_whole else time, each.claimed
+        return sorted(ends, key=lambda history: (ends[history], history), reverse=True)
 
     async def erase_unlisted(self, is_meant: Callable[[Name], bool]) -> int:
         """Erase what the storage keeps of deleted records, and of those whose writing did not end.
@@ -231,10 +234,11 @@ class RecordReader:
         except ReadError:
             self._left_out.add(listed.key)
             return None
+        claimed = record.ended_by.time
         if record.reason is None:
-            record = replace(record, ended_by=replace(record.ended_by, time=_time(listed, record.ended_by.time)))
-        is_whole = len(snapshot.data) == snapshot.size
-        return StoredRecord(record, listed.name, listed.key, snapshot.data[: record.size] if is_whole else None)
+            record = replace(record, ended_by=replace(record.ended_by, time=_time(listed, claimed)))
+        data = snapshot.data[: record.size] if len(snapshot.data) == snapshot.size else None
+        return StoredRecord(record, listed.name, listed.key, data, claimed)
 
 
 async def _read_end(store: Backend, run: Run, name: Key, size: int) -> Snapshot | None:

@@ -11,7 +11,7 @@ from agent_memory.backend import Backend
 from agent_memory.core import tree_flows
 from agent_memory.core.internal_trees import Sweep
 from agent_memory.core.versions.find import Histories
-from agent_memory.core.versions.reader import ListedRecord, end, order
+from agent_memory.core.versions.reader import ListedRecord, end_order, history_order
 from agent_memory.core.versions.record import OF_DIRECTORIES
 from agent_memory.core.versions.settings import VersionLimits
 from agent_memory.key import Key
@@ -69,8 +69,8 @@ def _newest_first(records: Iterable[ListedRecord]) -> list[ListedRecord]:
     files: dict[str, list[ListedRecord]] = defaultdict(list)
     for each in records:
         files[each.name.history].append(each)
-    by_time = sorted(files.values(), key=lambda those: max(map(end, those)), reverse=True)
-    return [each for those in by_time for each in sorted(those, key=order, reverse=True)]
+    by_time = sorted(files.values(), key=lambda those: max(map(end_order, those)), reverse=True)
+    return [each for those in by_time for each in sorted(those, key=history_order, reverse=True)]
 
 
 async def prune(store: Backend, run: Run, histories: Histories, limits: VersionLimits, now: float) -> int:

@@ -162,6 +162,7 @@ class StoredRecord(NamedTuple):
         name: the parts of its name.
         key: its name in the storage.
         data: its content, if that was read with the facts.
+        claimed: the time at which the state ended, by the clock of the writer; of a tombstone as in the record.
         is_second: whether another content of the same state is shown with the state's id.
     """
 
@@ -169,6 +170,7 @@ class StoredRecord(NamedTuple):
     name: Name
     key: Key
     data: bytes | None
+    claimed: float
     is_second: bool = False
 
     @property

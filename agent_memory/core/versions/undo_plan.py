@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from agent_memory.backend import Entry
 from agent_memory.backend._deadline import renewed_deadline
 from agent_memory.core import tree_flows
-from agent_memory.core.versions.reader import ListedRecord, RecordListing, order
+from agent_memory.core.versions.reader import ListedRecord, RecordListing, history_order
 from agent_memory.core.versions.record import OF_DIRECTORIES, Mark
 from agent_memory.core.versions.states import CurrentFile
 from agent_memory.core.versions.timeline import Timeline
@@ -59,7 +59,8 @@ class Plan:
         """Plan the undo of all files; return this plan.
 
         Only files and records that were changed since `Selection.since` are read, and the records of a file one after
-        the other, until a change that stays. A step refuses a file that changed in between.
+        the other, until a change that stays; also one of each file of a name if times do not tell which one ended last.
+        A step refuses a file that changed in between.
         """
         await self._read_current_files()
         self._listing = RecordListing(await self._histories.names())
@@ -111,7 +112,7 @@ class Plan:
         for records in self._listing.records.values():
             if not any(self._may_contain(each) for each in records):
                 continue
-            last = {each.name.path: each.name.number for each in sorted(records, key=order)}
+            last = {each.name.path: each.name.number for each in sorted(records, key=history_order)}
             ends = [each for each in records if each.name.number == last[each.name.path] and each.name.kind != "r"]
             paths |= {each.record.path for each in await self._histories.read(ends) if each.record.next is None}
         return {path for path in paths - self._names if is_at_or_below(path, self._context.top.path)}
@@ -144,24 +145,26 @@ class Plan:
     async def _left(self, history: str, path: str) -> bool:
         """Whether a file was renamed from a name, and did not come back: what it had there is its own past.
 
-        Renames of one time may have any order. As many from the name as to it leave the file where it was before them.
+        The order of renames of one time is unknown. If as many lead from the name as to it, the file is where it was
+        before them.
         """
         place = self._histories.place(path)
-        here = max((each for each in self._listing.records[history] if each.name.path == place), key=order)
+        here = max((each for each in self._listing.records[history] if each.name.path == place), key=history_order)
         departures = defaultdict[tuple[int, float], int](int)
         for each in self._listing.marks[history]:
             is_of_this = each.name.number > here.name.number or each.name.id == here.name.id
-            mark = await self._histories.read_mark(each) if is_of_this and order(each) >= order(here) else None
+            is_later = is_of_this and history_order(each) >= history_order(here)
+            mark = await self._histories.read_mark(each) if is_later else None
             if mark and (departed := self._departed(path, mark, each.name.path)):
-                departures[order(each)] += departed
-        number, time = max(departures, default=order(here))
+                departures[history_order(each)] += departed
         for move in self._moves[history]:
-            if move.time > time and (departed := self._departed(path, move.mark, move.place)):
+            if move.time > here.modified and (departed := self._departed(path, move.mark, move.place)):
+                number = max((number for number, time in departures if time <= move.time), default=here.name.number)
                 departures[number, move.time] += departed
-        has_left = False
-        for _, change in sorted(departures.items()):
-            has_left = has_left + change > 0
-        return has_left
+        has_left = 0
+        for _, departed in sorted(departures.items()):
+            has_left = min(max(has_left + departed, 0), 1)  # some marks may be those of renames that were not made
+        return bool(has_left)
 
     def _departed(self, path: str, mark: Mark, place: str) -> int:
         """1 if a rename to a place took a file away from a path, -1 if it took it there, else 0."""

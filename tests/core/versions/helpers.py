@@ -83,7 +83,6 @@ def list_with_few_times(monkeypatch: pytest.MonkeyPatch, cuts: Sequence[int] = (
     """List records as a storage of whole seconds may do.
 
     In the order of their true times, those between two cuts have one time. They are listed in this order or reversed.
-    The times that records tell are true.
     """
     names = Histories.names
 
@@ -97,7 +96,6 @@ def list_with_few_times(monkeypatch: pytest.MonkeyPatch, cuts: Sequence[int] = (
         return sorted(found, key=lambda each: keys.index(each.key), reverse=is_reversed)
 
     monkeypatch.setattr(Histories, "names", listed)
-    monkeypatch.setattr("agent_memory.core.versions.reader._time", lambda _, claimed: claimed)
 
 
 def settle_requests(monkeypatch: pytest.MonkeyPatch) -> None:
