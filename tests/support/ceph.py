@@ -74,10 +74,10 @@ def cluster(directory: Path) -> Iterator[list[str]]:
         run("monmaptool", "--create", "--fsid", fsid, "--addv", "a", f"[v1:127.0.0.1:{port}]", monmap)
         run(*monitor, "--mkfs", "--monmap", monmap)
         running.enter_context(_daemon(directory, *monitor, "-f"))
-        _retry(lambda: run("ceph", *there, "mon", "stat"))  # the monitor refuses commands during its first election
-        run("ceph", *there, "osd", "new", disk)
+        # The monitor refuses commands during its first election, and of a client that does not know the cluster yet.
+        _retry(lambda: run("ceph", *there, "osd", "new", disk))
         run(*osd, "--mkfs", "--osd-uuid", disk)
-        run("ceph", *there, "osd", "crush", "add", "osd.0", "1.0", "root=default", "host=host")
+        _retry(lambda: run("ceph", *there, "osd", "crush", "add", "osd.0", "1.0", "root=default", "host=host"))
         running.enter_context(_daemon(directory, *osd, "-f"))
         user = ["--uid", "test", "--display-name", "test", "--access-key", KEY, "--secret-key", SECRET]
         run("radosgw-admin", *there, "user", "create", *user)
