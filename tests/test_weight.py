@@ -15,7 +15,7 @@ weights: Callable[[Path], dict[str, int]] = _SCRIPT["weights"]
 
 # Raise this on purpose: the greatest number of each, and the reason for more in the commit.
 BOUNDS = {
-    "code lines": 37_610,
+    "code lines": 37_600,
     "names of AgentMemory": 32,
     "parameters of AgentMemory": 63,
     "names of the room versions": 22,

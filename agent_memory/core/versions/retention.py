@@ -11,7 +11,7 @@ from agent_memory.backend import Backend
 from agent_memory.core import tree_flows
 from agent_memory.core.internal_trees import Sweep
 from agent_memory.core.versions.find import Histories
-from agent_memory.core.versions.reader import ListedRecord, end_order, history_order
+from agent_memory.core.versions.reader import ListedRecord, RecordListing, end_order, history_order
 from agent_memory.core.versions.record import OF_DIRECTORIES
 from agent_memory.core.versions.settings import VersionLimits
 from agent_memory.key import Key
@@ -66,10 +66,8 @@ def _is_young(listed: ListedRecord, now: float) -> bool:
 
 def _newest_first(records: Iterable[ListedRecord]) -> list[ListedRecord]:
     """The records under one name: the file that ended last first, each by its numbers; files of tombstones last."""
-    files: dict[str, list[ListedRecord]] = defaultdict(list)
-    for each in records:
-        files[each.name.history].append(each)
-    by_time = sorted(files.values(), key=lambda those: max(map(end_order, those)), reverse=True)
+    files = RecordListing(records).records.values()
+    by_time = sorted(files, key=lambda those: max(map(end_order, those)), reverse=True)
     return [each for those in by_time for each in sorted(those, key=history_order, reverse=True)]
 
 

@@ -28,7 +28,7 @@ class _Move(NamedTuple):
 
     Attributes:
         time: the storage's time.
-        mark: its mark, without the files.
+        mark: its mark.
         place: the digest of the file's new path.
     """
 
@@ -102,9 +102,8 @@ class Plan:
         """Read where renames of directories took files."""
         for each in self._listing.marks[OF_DIRECTORIES]:
             if mark := await self._histories.read_mark(each):
-                moved = mark._replace(files=())
                 for history, place in mark.files:
-                    self._moves[history].append(_Move(each.modified, moved, place))
+                    self._moves[history].append(_Move(each.modified, mark, place))
 
     async def _deleted_files(self) -> set[str]:
         """The names of files that selected operations may have deleted, or changed before others deleted them."""
@@ -154,13 +153,12 @@ class Plan:
         for each in self._listing.marks[history]:
             is_of_this = each.name.number > here.name.number or each.name.id == here.name.id
             is_later = is_of_this and history_order(each) >= history_order(here)
-            mark = await self._histories.read_mark(each) if is_later else None
-            if mark and (departed := self._departed(path, mark, each.name.path)):
-                departures[history_order(each)] += departed
+            if is_later and (mark := await self._histories.read_mark(each)):
+                departures[history_order(each)] += self._departed(path, mark, each.name.path)
         for move in self._moves[history]:
-            if move.time > here.modified and (departed := self._departed(path, move.mark, move.place)):
+            if move.time > here.modified:
                 number = max((number for number, time in departures if time <= move.time), default=here.name.number)
-                departures[number, move.time] += departed
+                departures[number, move.time] += self._departed(path, move.mark, move.place)
         has_left = 0
         for _, departed in sorted(departures.items()):
             has_left = min(max(has_left + departed, 0), 1)  # some marks may be those of renames that were not made
@@ -168,10 +166,9 @@ class Plan:
 
     def _departed(self, path: str, mark: Mark, place: str) -> int:
         """1 if a rename to a place took a file away from a path, -1 if it took it there, else 0."""
-        if place == self._histories.place(path):
-            return -1
         new = mark.new_path(path)
-        return int(new is not None and place == self._histories.place(new))
+        has_left = new is not None and place == self._histories.place(new)
+        return -1 if place == self._histories.place(path) else int(has_left)
 
     async def _leave_renames(self) -> None:
         """Name the selected renames: the files keep their new names."""
@@ -184,8 +181,7 @@ class Plan:
         mark = await self._histories.read_mark(listed)
         if mark is None or not is_at_or_below(mark.target, self._context.top.path):
             return
-        is_there = any(is_at_or_below(name, mark.target) for name in self._names)
-        if mark.by in self._context.selection and is_there:
+        if mark.by in self._context.selection and any(is_at_or_below(name, mark.target) for name in self._names):
             self.left.append(Left(mark.target, f"renamed from {mark.source!r}; an undo leaves the new name"))
 
     def _leave_taken_names(self) -> None:

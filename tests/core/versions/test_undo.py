@@ -472,10 +472,16 @@ def test_a_deletion_is_taken_back_after_renames_of_one_time(
     assert files(ann) == {names[-1]: "2"}
 
 
-@pytest.mark.parametrize("is_reversed", [False, True, None], ids=["of one time", "of one time, reversed", "in order"])
+@pytest.mark.parametrize("is_reversed", [False, True, None], ids=["of few times", "of few times, reversed", "in order"])
+@pytest.mark.parametrize("cuts", [[], [1], [2], [3]], ids=str)
 @pytest.mark.parametrize("names", ["ac", "abac", "abab"])
 def test_a_new_file_is_deleted_if_a_restored_one_left_its_name(
-    ann: AgentMemory, bob: AgentMemory, monkeypatch: pytest.MonkeyPatch, names: str, is_reversed: bool | None
+    ann: AgentMemory,
+    bob: AgentMemory,
+    monkeypatch: pytest.MonkeyPatch,
+    names: str,
+    cuts: list[int],
+    is_reversed: bool | None,
 ) -> None:
     """What was deleted here, restored and renamed, is not the state before the new file."""
     settle_requests(monkeypatch)
@@ -486,26 +492,9 @@ def test_a_new_file_is_deleted_if_a_restored_one_left_its_name(
         ann.rename(source, target)
     bob.write("a", "2")
     if is_reversed is not None:
-        list_with_few_times(monkeypatch, is_reversed=is_reversed)
+        list_with_few_times(monkeypatch, cuts, is_reversed=is_reversed)
     assert steps(ann.versions.undo(actor="bob")) == [("delete", "a")]
     assert files(ann) == {names[-1]: "1"}
-
-
-@pytest.mark.parametrize("is_reversed", [False, True])
-@pytest.mark.parametrize("cut", range(1, 4))
-def test_a_new_file_is_deleted_if_a_restored_one_left_its_name_by_renames_of_two_times(
-    ann: AgentMemory, bob: AgentMemory, monkeypatch: pytest.MonkeyPatch, cut: int, is_reversed: bool
-) -> None:
-    settle_requests(monkeypatch)
-    ann.write("a", "1")
-    bob.delete("a")
-    ann.versions.restore("a", ann.versions.list("a")[0].id)
-    for source, target in pairwise("abac"):
-        ann.rename(source, target)
-    bob.write("a", "2")
-    list_with_few_times(monkeypatch, [cut], is_reversed=is_reversed)
-    assert steps(ann.versions.undo(actor="bob")) == [("delete", "a")]
-    assert files(ann) == {"c": "1"}
 
 
 def test_a_new_file_is_deleted_if_a_restored_one_left_its_name_with_the_directory_before_renames_of_one_time(
